@@ -1,0 +1,1 @@
+"""Compiled loops on arrays: no torch, no classes, no input checks."""

@@ -1,0 +1,483 @@
+"""Sums over the outputs of a chain: the partition function, marginals, expectations, samples.
+
+One backward pass gives beta(t, h), the sum over all ways to finish from history h at level t:
+
+    beta(t, h) = sum over y of exp(score(t, h, y)) * beta(t + 1, (h * K + y) mod H),     log Z = log beta(0, 0).
+
+It makes the chain a Markov chain with P(y | h, t) = exp(score(t, h, y)) * beta(t + 1, h') / beta(t, h), and everything
+else is read off a forward pass through that: occupancies mu(t, h), marginals mu(t, h) * P(y | h, t), samples, means.
+
+The backward pass runs in *scaled* linear arithmetic: a level's weights are divided by their maximum, its beta by its
+largest entry. That is exact as long as nothing that is positive rounds to zero, so an example whose scores span more
+than RANGE at some level, or whose positive beta falls below TINY of its level's largest, is done again in logarithms.
+With weights above exp(-RANGE) = 1e-87 and beta above TINY = 1e-200 no product comes near the smallest double, 1e-308.
+"""
+
+import numpy as np
+
+from structloss.kernels.compile import exact_kernel, kernel
+from structloss.kernels.levels import (
+    EMPTY,
+    NOT_A_NUMBER,
+    OK,
+    PLUS_INFINITY,
+    Array,
+    Labels,
+    Potentials,
+    fill_scores,
+    fill_unary,
+    has_table,
+    num_blocks,
+    num_histories,
+    num_labels,
+    num_positions,
+    num_rows,
+)
+
+RANGE = 200.0
+TINY = 1e-200
+
+
+@exact_kernel
+def exp_nonpositive(x: float) -> float:
+    """exp(x) for x <= 0, and 0 below -700: 2**n times a polynomial in the rest, about 2e-16 relative error.
+
+    LLVM vectorises it, which it does not do to the C library's exp: 0.7 ns an element against 4.
+    """
+    if x < -700.0:
+        return 0.0
+    n = np.floor(x * 1.4426950408889634 + 0.5)
+    r = x - n * 0.693147180369123816490  # log(2), its leading bits: the product is exact
+    r = r - n * 1.90821492927058770002e-10  # and the rest of it
+    p = 1.0 / 6227020800.0
+    p = p * r + 1.0 / 479001600.0
+    p = p * r + 1.0 / 39916800.0
+    p = p * r + 1.0 / 3628800.0
+    p = p * r + 1.0 / 362880.0
+    p = p * r + 1.0 / 40320.0
+    p = p * r + 1.0 / 5040.0
+    p = p * r + 1.0 / 720.0
+    p = p * r + 1.0 / 120.0
+    p = p * r + 1.0 / 24.0
+    p = p * r + 1.0 / 6.0
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    exponent = np.int64(np.int64(np.int64(n) + np.int64(1023)) << np.int64(52))
+    return p * np.int64(exponent).view(np.float64)
+
+
+@kernel
+def exp_level(scores: Array, rows: int, out: Array) -> tuple[float, float, int]:
+    """out[h, y] = exp(scores[h, y] - max). Returns the maximum, the span of the finite scores, and a status."""
+    K = scores.shape[1]
+    top, bottom, status = -np.inf, np.inf, OK
+    for h in range(rows):
+        for y in range(K):
+            value = np.float64(scores[h, y])
+            top = value if value > top else top
+            if value != value:
+                status = NOT_A_NUMBER
+            if value > -np.inf and value < bottom:
+                bottom = value
+    if top == np.inf:
+        status = PLUS_INFINITY
+    if status != OK or top == -np.inf:
+        out[:rows] = 0.0
+        return 0.0, 0.0, status
+    for h in range(rows):
+        for y in range(K):
+            out[h, y] = exp_nonpositive(np.float64(scores[h, y]) - top)
+    return top, top - bottom, OK
+
+
+@kernel
+def exp_row(scores: Array, t: int) -> tuple[float, float]:
+    """scores[t] = exp(scores[t] - max), in place. Returns the maximum and the span of the finite scores."""
+    K = scores.shape[1]
+    top, bottom = -np.inf, np.inf
+    for y in range(K):
+        value = scores[t, y]
+        top = value if value > top else top
+        bottom = value if -np.inf < value < bottom else bottom
+    if top == -np.inf:
+        scores[t, :] = 0.0
+        return 0.0, 0.0
+    for y in range(K):
+        scores[t, y] = exp_nonpositive(scores[t, y] - top)
+    return top, top - bottom
+
+
+@kernel
+def look_ahead(unary: Array, beta: Array, t: int, blocks: int, out: Array) -> None:
+    """out[r, y] = unary[t, y] * beta[t + 1, r, y]."""
+    for r in range(blocks):
+        for y in range(out.shape[1]):
+            out[r, y] = unary[t, y] * beta[t + 1, r, y]
+
+
+@kernel
+def pull(weights: Array, ahead: Array, rows: int, blocks: int, out: Array) -> None:
+    """out[h] = sum over y of weights[h, y] * ahead[h mod blocks, y], for h < rows."""
+    for first in range(0, rows, blocks):
+        for r in range(blocks):
+            total = 0.0
+            for y in range(weights.shape[1]):
+                total += weights[first + r, y] * ahead[r, y]
+            out[first + r] = total
+
+
+@kernel
+def push(weights: Array, coefficients: Array, ahead: Array, rows: int, blocks: int, out: Array, total: Array) -> None:
+    """out[r, y] = sum over h = r mod blocks of coefficients[h] * weights[h, y]; total[h, y] += coefficients[h] * ahead."""
+    out[:blocks] = 0.0
+    for first in range(0, rows, blocks):
+        for r in range(blocks):
+            c = coefficients[first + r]
+            for y in range(weights.shape[1]):
+                out[r, y] += c * weights[first + r, y]
+            for y in range(weights.shape[1]):
+                total[first + r, y] += c * ahead[r, y]
+
+
+@kernel
+def backward_scaled(
+    p: Potentials, b: int, length: int, shared: Array, shared_top: float, shared_span: float,
+    beta: Array, unary: Array, norm: Array, ahead: Array, level: Array,
+) -> tuple[bool, float, int]:  # fmt: skip
+    """Fill beta (L+1, H), unary (L, K) = exp(unary scores - max) and norm (L,), so that with E = exp(table - max)
+
+        norm[t] * beta[t, h] = sum over y of E[h, y] * unary[t, y] * beta[t + 1, h'],    max over h of beta[t, h] = 1.
+
+    Returns whether that was safe, log Z, and a status. Cost L * K**q.
+    """
+    H = num_histories(p)
+    blocked = beta.reshape(beta.shape[0], ahead.shape[0], -1)
+    beta[length, :] = 1.0
+    log_scale = 0.0
+    for t in range(length - 1, -1, -1):
+        rows, blocks = num_rows(p, t), num_blocks(p, t)
+        status = fill_unary(p, b, t, length, unary[t])
+        if status != OK:
+            return True, 0.0, status
+        top, span = exp_row(unary, t)
+        log_scale += top
+        if H == 1:
+            beta[t, 0] = unary[t].sum()
+        else:
+            look_ahead(unary, blocked, t, blocks, ahead)
+            if not has_table(p, t):
+                for h in range(rows):
+                    beta[t, h] = ahead[h].sum()
+            elif p.shared:
+                log_scale += shared_top
+                span += shared_span
+                pull(shared, ahead, rows, blocks, beta[t])
+            else:
+                table_top, table_span, status = exp_level(p.table[b, t], rows, level)
+                if status != OK:
+                    return True, 0.0, status
+                log_scale += table_top
+                span += table_span
+                pull(level, ahead, rows, blocks, beta[t])
+        if span > RANGE:
+            return False, 0.0, OK
+        largest = beta[t, :rows].max()
+        if largest == 0.0:
+            return True, -np.inf, OK  # nothing finishes from here: there is no output, and no forward pass
+        scale = 1.0 / largest
+        for h in range(rows):
+            beta[t, h] *= scale
+            if 0.0 < beta[t, h] < TINY:
+                return False, 0.0, OK
+        norm[t] = largest
+        log_scale += np.log(largest)
+    return True, log_scale + (np.log(beta[0, 0]) if beta[0, 0] > 0.0 else -np.inf), OK
+
+
+@kernel
+def backward_log(p: Potentials, b: int, length: int, beta: Array, unary: Array, level: Array) -> tuple[float, int]:
+    """Fill beta (L+1, H) with logarithms. Returns log Z and a status. Cost L * K**q exponentials."""
+    K, H = num_labels(p), num_histories(p)
+    beta[length, :] = 0.0
+    for t in range(length - 1, -1, -1):
+        rows = num_rows(p, t)
+        status = fill_scores(p, b, t, length, rows, unary[t], level)
+        if status != OK:
+            return 0.0, status
+        for h in range(rows):
+            first = (h * K) % H
+            top = -np.inf
+            for y in range(K):
+                level[h, y] += beta[t + 1, first + y if H > 1 else 0]
+                top = max(top, level[h, y])
+            beta[t, h] = top
+            if top > -np.inf:
+                total = 0.0
+                for y in range(K):
+                    total += np.exp(level[h, y] - top)
+                beta[t, h] += np.log(total)
+    return beta[0, 0], OK
+
+
+@kernel
+def backward(
+    p: Potentials, b: int, length: int, shared: Array, shared_top: float, shared_span: float,
+    beta: Array, unary: Array, norm: Array, ahead: Array, level: Array,
+) -> tuple[bool, float, int]:  # fmt: skip
+    """Scaled where that is safe, logarithms where it is not. Returns whether it was, log Z, and a status."""
+    scaled, value, status = backward_scaled(
+        p, b, length, shared, shared_top, shared_span, beta, unary, norm, ahead, level
+    )
+    if not scaled:
+        value, status = backward_log(p, b, length, beta, unary, level)
+    return scaled, value, status
+
+
+@kernel
+def shared_weights(p: Potentials, out: Array) -> tuple[float, float, int]:
+    """out = exp(table - max) for a shared table, once for the whole batch."""
+    if p.table.size and p.shared:
+        return exp_level(p.table[0, 0], out.shape[0], out)
+    return 0.0, 0.0, OK
+
+
+@kernel
+def fill_conditionals(
+    p: Potentials, b: int, t: int, length: int, scaled: bool, shared: Array,
+    beta: Array, unary: Array, norm: Array, out: Array,
+) -> None:  # fmt: skip
+    """out[h, y] = P(y | h, t) for the rows of level t, zeros where history h cannot be finished."""
+    K, H, rows = num_labels(p), num_histories(p), num_rows(p, t)
+    if not scaled:
+        fill_scores(p, b, t, length, rows, unary[t], out)
+    elif has_table(p, t) and p.shared:
+        out[:rows] = shared[:rows]
+    elif has_table(p, t):
+        exp_level(p.table[b, t], rows, out)
+    else:
+        out[:rows] = 1.0
+    for h in range(rows):
+        first = (h * K) % H
+        if scaled:
+            inverse = 1.0 / (norm[t] * beta[t, h]) if beta[t, h] > 0.0 else 0.0
+            for y in range(K):
+                out[h, y] *= unary[t, y] * beta[t + 1, first + y if H > 1 else 0] * inverse
+        elif beta[t, h] == -np.inf:
+            out[h] = 0.0
+        else:
+            for y in range(K):
+                out[h, y] = np.exp(out[h, y] + beta[t + 1, first + y if H > 1 else 0] - beta[t, h])
+
+
+@kernel
+def add_arcs(p: Potentials, b: int, t: int, arcs: Array, g_unary: Array, g_table: Array, g_levels: Array) -> None:
+    """Add what level t's arcs (H, K) contribute to each gradient that is wanted (size 0: not wanted)."""
+    K = num_labels(p)
+    for h in range(num_rows(p, t)):
+        if g_unary.size:
+            for y in range(K):
+                g_unary[b, t, y] += arcs[h, y]
+        if g_table.size and has_table(p, t):
+            for y in range(K):
+                g_table[b, h, y] += arcs[h, y]
+        if g_levels.size:
+            for y in range(K):
+                g_levels[b, t, h, y] = arcs[h, y]
+
+
+@kernel
+def forward(
+    p: Potentials, b: int, length: int, scaled: bool, shared: Array, beta: Array, unary: Array, norm: Array,
+    mu: Array, mu_next: Array, level: Array, g_unary: Array, g_table: Array, g_levels: Array,
+) -> None:  # fmt: skip
+    """The marginals of every arc: mu(t, h) * P(y | h, t)."""
+    K, H = num_labels(p), num_histories(p)
+    mu[0] = 1.0
+    for t in range(length):
+        fill_conditionals(p, b, t, length, scaled, shared, beta, unary, norm, level)
+        mu_next[:] = 0.0
+        for h in range(num_rows(p, t)):
+            first, weight = (h * K) % H, mu[h]
+            for y in range(K):
+                level[h, y] *= weight
+                mu_next[first + y if H > 1 else 0] += level[h, y]
+        add_arcs(p, b, t, level, g_unary, g_table, g_levels)
+        mu[:] = mu_next
+
+
+@kernel
+def forward_shared(
+    p: Potentials, b: int, length: int, shared: Array, beta: Array, unary: Array, norm: Array,
+    ahead: Array, mu: Array, level: Array, g_unary: Array, g_table: Array,
+) -> None:  # fmt: skip
+    """What `forward` gives, for a scaled chain with a shared table, at a third of the cost.
+
+    With c(h) = mu(t, h) / (norm[t] * beta[t, h]) and a(h') = unary[t, y] * beta[t + 1, h'], a level is one product
+    mu(t + 1, h') = a(h') * sum over h of c(h) * E[h, y], and the table's marginals are E times the sum of c(h) * a(h').
+    """
+    K, H = num_labels(p), num_histories(p)
+    blocked = beta.reshape(beta.shape[0], ahead.shape[0], -1)
+    blocked_mu = mu.reshape(ahead.shape)
+    coefficients = np.empty(H)
+    level[:] = 0.0
+    mu[0] = 1.0
+    for t in range(length):
+        rows, blocks = num_rows(p, t), num_blocks(p, t)
+        look_ahead(unary, blocked, t, blocks, ahead)
+        for h in range(rows):
+            coefficients[h] = mu[h] / (norm[t] * beta[t, h]) if beta[t, h] > 0.0 else 0.0
+        if has_table(p, t):
+            push(shared, coefficients, ahead, rows, blocks, blocked_mu, level)
+            blocked_mu[:blocks] *= ahead[:blocks]
+        else:
+            for h in range(rows):
+                for y in range(K):
+                    blocked_mu[h, y] = coefficients[h] * ahead[h, y]
+        if g_unary.size:
+            for r in range(blocks):
+                for y in range(K):
+                    g_unary[b, t, y] += blocked_mu[r, y]
+    if g_table.size:
+        for h in range(H):
+            for y in range(K):
+                g_table[b, h, y] = level[h, y] * shared[h, y]
+
+
+@kernel
+def log_partition(
+    worker: int, workers: int, p: Potentials, gradient: bool,
+    value: Array, g_unary: Array, g_table: Array, g_levels: Array, status: Labels,
+) -> None:  # fmt: skip
+    """value (B,) = log Z; with `gradient` also the marginals, each into the array that is there (size 0: not wanted).
+
+    g_unary (B, T, K): of labels; g_table (B, H, K): of the shared table, summed over positions; g_levels (B, T, H, K):
+    of arcs. They come zeroed and stay so beyond a length. Time L * K**q an example, memory L * H a worker.
+    """
+    K, H, T = num_labels(p), num_histories(p), num_positions(p)
+    beta, unary, norm = np.empty((T + 1, H)), np.empty((T, K)), np.empty(T)
+    mu, mu_next, ahead = np.empty(H), np.empty(H), np.empty((max(1, H // K), K if H > 1 else 1))
+    level, shared = np.empty((H, K)), np.empty((H, K))
+    shared_top, shared_span, bad = shared_weights(p, shared)
+    for b in range(worker, p.lengths.shape[0], workers):
+        length = p.lengths[b]
+        scaled, value[b], status[b] = backward(
+            p, b, length, shared, shared_top, shared_span, beta, unary, norm, ahead, level
+        )
+        if bad != OK and length >= p.order:
+            status[b] = bad
+        if not gradient or status[b] != OK or value[b] == -np.inf:
+            continue
+        if scaled and p.shared and H > 1 and g_levels.size == 0:
+            forward_shared(p, b, length, shared, beta, unary, norm, ahead, mu, level, g_unary, g_table)
+        else:
+            forward(
+                p, b, length, scaled, shared, beta, unary, norm, mu, mu_next, level, g_unary, g_table, g_levels
+            )
+
+
+@kernel
+def expectation(
+    worker: int, workers: int, p: Potentials, f: Potentials, gradient: bool, value: Array,
+    gp_unary: Array, gp_table: Array, gp_levels: Array, gf_unary: Array, gf_table: Array, gf_levels: Array,
+    status: Labels,
+) -> None:  # fmt: skip
+    """value (B,) = E[score of y under f], y drawn from p; 0 where p has no output. Gradients as in `log_partition`.
+
+    With n(t, h) the mean of what f adds from level t on, and m(t, h) the mean of what it added before, given h,
+
+        n(t, h) = sum over y of P(y | h) * (f(t, h, y) + n(t + 1, h')),    E = n(0, 0),
+        dE / df(t, h, y) = mu(t, h) * P(y | h),
+        dE / dp(t, h, y) = mu(t, h) * P(y | h) * (m(t, h) + f(t, h, y) + n(t + 1, h') - E).
+
+    Arcs of probability 0 add nothing, whatever f says of them. Time 3 * L * K**q an example, memory 2 * L * H a worker.
+    """
+    K, H, T = num_labels(p), num_histories(p), num_positions(p)
+    beta, unary, norm, mean_after = np.empty((T + 1, H)), np.empty((T, K)), np.empty(T), np.empty((T + 1, H))
+    mu, mu_next, before, before_next = np.empty(H), np.empty(H), np.empty(H), np.empty(H)
+    ahead = np.empty((max(1, H // K), K if H > 1 else 1))
+    level, shared, scores, f_unary = np.empty((H, K)), np.empty((H, K)), np.empty((H, K)), np.empty(K)
+    shared_top, shared_span, bad = shared_weights(p, shared)
+    for b in range(worker, p.lengths.shape[0], workers):
+        length = p.lengths[b]
+        scaled, log_z, status[b] = backward(
+            p, b, length, shared, shared_top, shared_span, beta, unary, norm, ahead, level
+        )
+        if bad != OK and length >= p.order:
+            status[b] = bad
+        if status[b] != OK or log_z == -np.inf:
+            continue
+        mean_after[length, :] = 0.0
+        for t in range(length - 1, -1, -1):
+            rows = num_rows(p, t)
+            fill_conditionals(p, b, t, length, scaled, shared, beta, unary, norm, level)
+            status[b] = max(status[b], fill_scores(f, b, t, length, rows, f_unary, scores))
+            for h in range(rows):
+                first, total = (h * K) % H, 0.0
+                for y in range(K):
+                    if level[h, y] > 0.0:
+                        total += level[h, y] * (scores[h, y] + mean_after[t + 1, first + y if H > 1 else 0])
+                mean_after[t, h] = total
+        value[b] = mean_after[0, 0]
+        if not gradient or status[b] != OK or value[b] == -np.inf:
+            continue
+        mu[0], before[0] = 1.0, 0.0
+        for t in range(length):
+            rows = num_rows(p, t)
+            fill_conditionals(p, b, t, length, scaled, shared, beta, unary, norm, level)
+            fill_scores(f, b, t, length, rows, f_unary, scores)
+            mu_next[:], before_next[:] = 0.0, 0.0
+            for h in range(rows):
+                first = (h * K) % H
+                for y in range(K):
+                    state = first + y if H > 1 else 0
+                    level[h, y] *= mu[h]
+                    arc = level[h, y]
+                    if arc > 0.0:
+                        so_far = before[h] + scores[h, y]
+                        mu_next[state] += arc
+                        before_next[state] += arc * so_far
+                        scores[h, y] = arc * (so_far + mean_after[t + 1, state] - value[b])
+                    else:
+                        scores[h, y] = 0.0
+            add_arcs(f, b, t, level, gf_unary, gf_table, gf_levels)
+            add_arcs(p, b, t, scores, gp_unary, gp_table, gp_levels)
+            for state in range(H):
+                mu[state] = mu_next[state]
+                before[state] = before_next[state] / mu_next[state] if mu_next[state] > 0.0 else 0.0
+
+
+@kernel
+def sample(worker: int, workers: int, p: Potentials, uniforms: Array, labels: Labels, status: Labels) -> None:
+    """labels (n, B, T): outputs drawn with probability exp(score) / Z, by inverting P(y | h) at uniforms (n, B, T).
+
+    status is EMPTY where there is nothing to draw from. Time L * K**q an example and L * K a draw.
+    """
+    K, H, T = num_labels(p), num_histories(p), num_positions(p)
+    beta, unary, norm = np.empty((T + 1, H)), np.empty((T, K)), np.empty(T)
+    ahead = np.empty((max(1, H // K), K if H > 1 else 1))
+    level, shared = np.empty((H, K)), np.empty((H, K))
+    history = np.empty(labels.shape[0], np.int64)
+    shared_top, shared_span, bad = shared_weights(p, shared)
+    for b in range(worker, p.lengths.shape[0], workers):
+        length = p.lengths[b]
+        scaled, log_z, status[b] = backward(
+            p, b, length, shared, shared_top, shared_span, beta, unary, norm, ahead, level
+        )
+        if bad != OK and length >= p.order:
+            status[b] = bad
+        if status[b] == OK and log_z == -np.inf:
+            status[b] = EMPTY
+        if status[b] != OK:
+            continue
+        history[:] = 0
+        for t in range(length):
+            fill_conditionals(p, b, t, length, scaled, shared, beta, unary, norm, level)
+            for n in range(labels.shape[0]):
+                row, remaining, label = level[history[n]], uniforms[n, b, t], -1
+                for y in range(K):
+                    if row[y] > 0.0 and (label < 0 or remaining >= 0.0):
+                        label = y
+                    remaining -= row[y]
+                labels[n, b, t] = label
+                history[n] = (history[n] * K + label) % H

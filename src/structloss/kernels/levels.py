@@ -1,0 +1,138 @@
+"""What every chain kernel reads: the scores of one level of one example.
+
+A chain of order q over K labels has at level t the *history* h, the last q - 1 labels as a number in base K, oldest
+first, 0 <= h < H = K**(q-1). The arc (h, y) leads to the history (h * K + y) mod H. At level t only the first
+min(H, K**t) histories exist: before the first position history axes take index 0.
+
+    score(t, h, y) = unary[t, y] + start[y] (t = 0) + end[y] (t = length - 1) + table[t, h, y]
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from structloss.kernels.compile import kernel
+
+Array = NDArray[np.floating]
+Labels = NDArray[np.int64]
+
+OK, NOT_A_NUMBER, PLUS_INFINITY, EMPTY = 0, 1, 2, 3
+
+
+class Potentials(NamedTuple):
+    """The scores of a batch of chains. An absent array has size 0."""
+
+    unary: Array  # (B, T, K)
+    table: Array  # (B, T, H, K), or (1, 1, H, K) when shared; absent for order 1
+    start: Array  # (K,)
+    end: Array  # (K,)
+    lengths: Labels  # (B,)
+    pinned: Labels  # (B, T): the only label allowed, or negative where every label is
+    shared: bool  # the table is the same everywhere, and added where the whole history exists (t >= q - 1)
+    order: int
+
+
+@kernel
+def num_labels(p: Potentials) -> int:
+    """K."""
+    return max(p.unary.shape[2], p.table.shape[3])
+
+
+@kernel
+def num_histories(p: Potentials) -> int:
+    """H = K**(q-1)."""
+    return max(1, p.table.shape[2])
+
+
+@kernel
+def num_positions(p: Potentials) -> int:
+    """T."""
+    return max(p.unary.shape[1], p.table.shape[1])
+
+
+@kernel
+def num_rows(p: Potentials, t: int) -> int:
+    """How many histories exist at level t: min(H, K**t)."""
+    return num_histories(p) if t >= p.order - 1 else num_labels(p) ** t
+
+
+@kernel
+def num_blocks(p: Potentials, t: int) -> int:
+    """How many different runs of K next histories h' = (h * K + y) mod H the rows of level t lead to (order >= 2)."""
+    return num_histories(p) // num_labels(p) if t >= p.order - 2 else num_labels(p) ** t
+
+
+@kernel
+def fill_unary(p: Potentials, b: int, t: int, length: int, out: Array) -> int:
+    """out[y] = unary + start + end at level t of example b, -inf for labels that a pin forbids. Cost K."""
+    K = out.shape[0]
+    if p.unary.size:
+        for y in range(K):
+            out[y] = p.unary[b, t, y]
+    else:
+        out[:] = 0.0
+    if t == 0 and p.start.size:
+        for y in range(K):
+            out[y] += p.start[y]
+    if t == length - 1 and p.end.size:
+        for y in range(K):
+            out[y] += p.end[y]
+    status = OK
+    for y in range(K):
+        if out[y] != out[y]:
+            status = NOT_A_NUMBER
+        elif out[y] == np.inf:
+            status = PLUS_INFINITY
+    if p.pinned.size:
+        pin = p.pinned[b, t]
+        if pin >= 0:
+            for y in range(K):
+                if y != pin:
+                    out[y] = -np.inf
+    return status
+
+
+@kernel
+def has_table(p: Potentials, t: int) -> bool:
+    """Whether the table scores level t."""
+    return p.table.size > 0 and (not p.shared or t >= p.order - 1)
+
+
+@kernel
+def table_at(p: Potentials, b: int, t: int) -> Array:
+    """The (H, K) scores of level t of example b."""
+    if p.shared:
+        return p.table[0, 0]
+    return p.table[b, t]
+
+
+@kernel
+def fill_scores(p: Potentials, b: int, t: int, length: int, rows: int, unary: Array, out: Array) -> int:
+    """out[h, y] = score(t, h, y) for h < rows; `unary` (K,) is overwritten. Cost rows * K."""
+    status = fill_unary(p, b, t, length, unary)
+    K = unary.shape[0]
+    if not has_table(p, t):
+        for h in range(rows):
+            out[h] = unary
+        return status
+    table = table_at(p, b, t)
+    for h in range(rows):
+        for y in range(K):
+            value = table[h, y]
+            if value != value:
+                status = NOT_A_NUMBER
+            elif value == np.inf:
+                status = PLUS_INFINITY
+            out[h, y] = unary[y] + value
+    return status
+
+
+@kernel
+def fill_row(p: Potentials, b: int, t: int, length: int, h: int, out: Array) -> None:
+    """out[y] = score(t, h, y) for one history. Cost K."""
+    fill_unary(p, b, t, length, out)
+    if has_table(p, t):
+        table = table_at(p, b, t)
+        for y in range(out.shape[0]):
+            out[y] += table[h, y]

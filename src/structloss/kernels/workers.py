@@ -1,0 +1,38 @@
+"""Threads that run a kernel on a batch: our own, so that forked children and several callers are all safe."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+_pool: ThreadPoolExecutor | None = None
+
+# Waking a thread costs some 50 microseconds: below this many elementary steps a batch is not worth it.
+_WORTH_A_THREAD = 200_000
+
+
+def _forget_pool() -> None:
+    """A forked child has none of its parent's threads."""
+    global _pool
+    _pool = None
+
+
+os.register_at_fork(after_in_child=_forget_pool)
+
+
+def run(kernel: Callable[..., None], threads: int, batch: int, steps: int, *args: Any) -> None:
+    """Call kernel(worker, workers, *args) for each worker, the first in this thread.
+
+    `threads` is the most to use (1 in a data loader's worker process), `steps` an estimate of the elementary steps.
+    """
+    global _pool
+    workers = min(threads, batch, 1 + steps // _WORTH_A_THREAD)
+    if workers <= 1:
+        kernel(0, 1, *args)
+        return
+    if _pool is None:
+        _pool = ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) - 1), thread_name_prefix="structloss")
+    others = [_pool.submit(kernel, worker, workers, *args) for worker in range(1, workers)]
+    kernel(0, workers, *args)
+    for other in others:
+        other.result()

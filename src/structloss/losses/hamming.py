@@ -1,0 +1,86 @@
+"""The Hamming loss: positions where the answer differs from the reference."""
+
+import torch
+from torch import Tensor
+
+from structloss.losses.base import PositionLoss
+from structloss.losses.labels import UNKNOWN, Labels, as_lengths, as_padded, check_labels
+
+
+class Hamming(PositionLoss):
+    r"""How many positions are wrong, or what they cost.
+
+    .. math:: L(y, r) = \sum_t 1[y_t \ne r_t] \quad\text{or}\quad \sum_t \text{costs}[r_t, y_t]
+
+    Cortes 2018 (section 2.1) divides by the length: `normalize=True`. Positions whose reference is unknown (-100) cost
+    nothing.
+
+    Args:
+        costs: (K, K), the cost of answering j where the reference has i; by default 0 on the diagonal and 1 elsewhere.
+        normalize: divide by the number of positions.
+
+    Example:
+        >>> import torch, structloss as sl
+        >>> y, reference = torch.tensor([[0, 1, 1]]), torch.tensor([[0, 2, 1]])
+        >>> sl.Hamming()(y, reference)
+        tensor([1.])
+        >>> sl.Hamming(costs=torch.tensor([[0., 1., 1.], [1., 0., 1.], [5., 5., 0.]]))(y, reference)
+        tensor([5.])
+    """
+
+    def __init__(self, costs: Tensor | None = None, normalize: bool = False) -> None:
+        if costs is not None:
+            if costs.dim() != 2 or costs.shape[0] != costs.shape[1]:
+                raise ValueError(f"costs: got shape {tuple(costs.shape)}, but wanted (K, K)")
+            if not costs.is_floating_point():
+                raise TypeError(f"costs: got {costs.dtype}, but wanted floating-point numbers")
+            if not torch.isfinite(costs).all():
+                raise ValueError("costs: got an entry that is infinite or NaN, but wanted finite costs")
+        self.costs = costs
+        self.normalize = normalize
+
+    def __repr__(self) -> str:
+        costs = "None" if self.costs is None else f"tensor{tuple(self.costs.shape)}"
+        return f"Hamming(costs={costs}, normalize={self.normalize})"
+
+    def __call__(self, y: Labels, reference: Labels, lengths: Tensor | None = None) -> Tensor:
+        y, own = as_padded(y, "y")
+        reference, reference_lengths = as_padded(reference, "reference", y.device)
+        if reference.shape[-2:] != y.shape[-2:] or (own is not None and not _equal(own, reference_lengths)):
+            raise ValueError(
+                f"reference: got shape {tuple(reference.shape)} for answers of shape {tuple(y.shape)}, but the Hamming "
+                "loss compares position by position: wanted the same number of examples and labels"
+            )
+        batch, positions = y.shape[-2:]
+        within = y >= 0
+        if lengths is not None:
+            lengths = as_lengths(lengths, batch, positions, y.device)
+            within = within & (torch.arange(positions, device=y.device) < lengths[:, None])
+        counted = within & (reference != UNKNOWN)
+        if self.costs is None:
+            wrong = (y != reference).to(torch.get_default_dtype())
+        else:
+            for labels, name in ((y.reshape(-1, positions), "y"), (reference.reshape(-1, positions), "reference")):
+                inside = torch.where(counted, 0, positions).new_full((labels.shape[0],), positions)
+                check_labels(torch.where(labels < 0, 0, labels), inside, self.costs.shape[0], name, False)
+            wrong = self.costs.to(y.device)[reference.clamp(min=0), y.clamp(min=0)]
+        total = torch.where(counted, wrong, 0).sum(-1)
+        return total / within.sum(-1).clamp(min=1) if self.normalize else total
+
+    def position_costs(self, reference: Tensor, lengths: Tensor, num_labels: int, dtype: torch.dtype) -> Tensor:
+        if self.costs is not None and self.costs.shape[0] != num_labels:
+            raise ValueError(f"costs: got {self.costs.shape[0]} labels, but the structure has {num_labels}")
+        device, positions = reference.device, reference.shape[1]
+        if self.costs is None:
+            matrix = 1 - torch.eye(num_labels, dtype=dtype, device=device)
+        else:
+            matrix = self.costs.to(device=device, dtype=dtype)
+        # One row more, of zeros, for positions that are unknown or beyond the length.
+        matrix = torch.cat([matrix, matrix.new_zeros(1, num_labels)])
+        within = torch.arange(positions, device=device) < lengths[:, None]
+        costs = matrix[torch.where(within & (reference != UNKNOWN), reference, num_labels)]  # (B, T, K)
+        return costs / lengths.clamp(min=1)[:, None, None] if self.normalize else costs
+
+
+def _equal(a: Tensor, b: Tensor | None) -> bool:
+    return b is None or torch.equal(a, b)

@@ -1,0 +1,8 @@
+"""Sets of outputs with scores: one file for each structure, and its engines."""
+
+from structloss.structures.base import Strata, Structure
+from structloss.structures.chain import Chain
+from structloss.structures.engine import engine
+from structloss.structures.layer import ChainLayer
+
+__all__ = ["Chain", "ChainLayer", "Strata", "Structure", "engine"]

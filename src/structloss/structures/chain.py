@@ -1,0 +1,418 @@
+"""Chain: label sequences, scored by every q labels in a row. The usual CRF is the chain of order 2."""
+
+import math
+from collections.abc import Sequence
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from structloss.kernels.checks import any_unknown
+from structloss.losses import Loss, PositionLoss
+from structloss.losses.labels import Labels, as_lengths, as_padded, check_labels
+from structloss.structures import chain_native, chain_torch
+from structloss.structures.base import Strata, Structure
+from structloss.structures.chain_parts import Parts
+from structloss.structures.engine import is_native
+from structloss.structures.strata import strata_levels
+
+
+class Chain(Structure):
+    r"""A batch of linear chains of order q over K labels.
+
+    The outputs are all label sequences y of an example's length l, and (Cortes 2018, section 2.1)
+
+    .. math:: \text{score}(y) = \sum_{t=1}^{l} \text{potentials}[t, y_{t-q+1}, \ldots, y_t]
+
+    Order 1 is independent labels, order 2 the usual linear-chain CRF. Before the first position history axes take
+    index 0. Sums and maxima cost l * K**q.
+
+    Args:
+        potentials: floating-point (B, T, K, ..., K) with q label axes, oldest label first. -inf forbids.
+        lengths: integers (B,) in any order, 0 to T, or a boolean mask (B, T) that is True on a prefix; by default T.
+            What stands beyond a length never matters.
+
+    Outputs are int64 (B, T), -1 beyond a length when they come from here. bfloat16 and float16 are computed and
+    returned in float32.
+
+    Example:
+        >>> import torch, structloss as sl
+        >>> chain = sl.Chain(torch.tensor([[[0., 2.], [1., 0.]]]))  # order 1: B = 1, T = 2, K = 2
+        >>> chain.argmax(), chain.max()
+        (tensor([[1, 0]]), tensor([3.]))
+        >>> chain.log_partition()
+        tensor([3.4402])
+    """
+
+    def __init__(self, potentials: Tensor, lengths: Tensor | Sequence[int] | None = None) -> None:
+        _check_floating(potentials, "potentials")
+        order = potentials.dim() - 2
+        shape = tuple(potentials.shape)
+        if order < 1 or len(set(shape[2:])) != 1 or shape[-1] == 0:
+            raise ValueError(f"potentials: got shape {shape}, but wanted (B, T, K), (B, T, K, K), ... with K at least 1")
+        potentials = _at_least_float32(potentials)
+        lengths = as_lengths(lengths, shape[0], shape[1], potentials.device)
+        if order == 1:
+            self._parts = Parts(potentials, None, None, None, lengths, None, 1)
+        else:
+            table = potentials.reshape(*shape[:2], shape[-1] ** (order - 1), shape[-1])
+            self._parts = Parts(None, table, None, None, lengths, None, order)
+
+    @classmethod
+    def from_emissions(
+        cls,
+        emissions: Tensor,
+        transitions: Tensor | None = None,
+        start: Tensor | None = None,
+        end: Tensor | None = None,
+        lengths: Tensor | Sequence[int] | None = None,
+    ) -> Self:
+        r"""The CRF layer: scores of labels and of transitions, without an array (B, T, K, K).
+
+        .. math:: \text{score}(y) = \text{start}[y_1] + \sum_t \text{emissions}[t, y_t]
+                  + \sum_{t \ge q} \text{transitions}[y_{t-q+1}, \ldots, y_t] + \text{end}[y_l]
+
+        Args:
+            emissions: (B, T, K).
+            transitions: (K, K), from row to column; (K, ..., K) with q axes, oldest label first, makes a chain of order
+                q, its transitions counted where all q labels exist; None makes one of order 1.
+            start, end: (K,), of the first and of the last label.
+            lengths: as for `Chain`.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> stay = torch.tensor([[1., 0.], [0., 1.]])
+            >>> sl.Chain.from_emissions(torch.tensor([[[0., 1.5], [1., 0.], [1., 0.]]]), stay).argmax()
+            tensor([[0, 0, 0]])
+        """
+        _check_floating(emissions, "emissions")
+        if emissions.dim() != 3 or emissions.shape[2] == 0:
+            raise ValueError(f"emissions: got shape {tuple(emissions.shape)}, but wanted (B, T, K) with K at least 1")
+        emissions = _at_least_float32(emissions)
+        batch, positions, K = emissions.shape
+
+        def alike(x: Tensor | None, name: str) -> Tensor | None:
+            if x is None:
+                return None
+            _check_floating(x, name)
+            if x.dim() == 0 or set(x.shape) != {K} or (name != "transitions" and x.dim() != 1):
+                wanted = f"({K}, ..., {K})" if name == "transitions" else f"({K},)"
+                raise ValueError(f"{name}: got shape {tuple(x.shape)}, but wanted {wanted}, as emissions have {K} labels")
+            if x.device != emissions.device:
+                raise ValueError(f"{name}: got device {x.device}, but the emissions are on {emissions.device}")
+            return x.to(emissions.dtype)
+
+        transitions = alike(transitions, "transitions")
+        order = 1 if transitions is None else transitions.dim()
+        if transitions is not None and order == 1:
+            raise ValueError(f"transitions: got shape {tuple(transitions.shape)}, but wanted ({K}, {K}) or more axes")
+        table = None if transitions is None else transitions.reshape(-1, K)
+        lengths = as_lengths(lengths, batch, positions, emissions.device)
+        return cls._of(Parts(emissions, table, alike(start, "start"), alike(end, "end"), lengths, None, order))
+
+    @classmethod
+    def _of(cls, parts: Parts) -> Self:
+        chain = cls.__new__(cls)
+        chain._parts = parts
+        return chain
+
+    @property
+    def order(self) -> int:
+        """q: how many labels in a row a potential sees."""
+        return self._parts.order
+
+    @property
+    def num_labels(self) -> int:
+        """K."""
+        return self._parts.num_labels
+
+    @property
+    def lengths(self) -> Tensor:
+        """How many labels each example's outputs have, (B,)."""
+        return self._parts.lengths
+
+    def __repr__(self) -> str:
+        p = self._parts
+        return (
+            f"Chain(batch={p.lengths.shape[0]}, positions={p.num_positions}, labels={p.num_labels}, order={p.order}, "
+            f"{p.any_potential.dtype}, {p.any_potential.device})"
+        )
+
+    @property
+    def _native(self) -> bool:
+        return is_native(self._parts.any_potential.device)
+
+    def _padded(self, labels: Tensor) -> Tensor:
+        """-1 beyond a length."""
+        return torch.where(self._parts.within, labels, -1)
+
+    def score(self, y: Tensor) -> Tensor:
+        """The score (B,) of outputs y (B, T), or (n, B) of n outputs each, y (n, B, T). Cost l an output.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> sl.Chain(torch.tensor([[[0., 2.], [1., 0.]]])).score(torch.tensor([[1, 1]]))
+            tensor([2.])
+        """
+        y, _ = as_padded(y, "y", self._parts.any_potential.device)
+        wanted = (self._parts.lengths.shape[0], self._parts.num_positions)
+        if y.shape[-2:] != wanted or y.dim() > 3:
+            raise ValueError(f"y: got shape {tuple(y.shape)}, but wanted {wanted} or (n, {wanted[0]}, {wanted[1]})")
+        lengths = self._parts.lengths if y.dim() == 2 else self._parts.lengths.repeat(y.shape[0])
+        check_labels(y.reshape(-1, wanted[1]), lengths, self.num_labels, "y", allow_unknown=False)
+        return self._score(y)
+
+    def _score(self, y: Tensor) -> Tensor:
+        outputs = y if y.dim() == 3 else y[None]
+        # Under torch.compile the gather of the torch engine is the faster graph.
+        native = self._native and not torch.compiler.is_compiling()
+        value = chain_native.score(self._parts, outputs) if native else chain_torch.score(self._parts, outputs)
+        return value if y.dim() == 3 else value[0]
+
+    def argmax(self) -> Tensor:
+        """The best output (B, T), -1 beyond a length and in examples that have no output. Cost l * K**q.
+
+        Of several best outputs, the lexicographically smallest.
+        """
+        with torch.no_grad():
+            labels, exists = self._best()
+            return torch.where(exists[:, None], self._padded(labels), -1)
+
+    def _best(self) -> tuple[Tensor, Tensor]:
+        return chain_native.argmax(self._parts) if self._native else chain_torch.argmax(self._parts)
+
+    def max(self) -> Tensor:
+        r"""The score (B,) of the best output. Its gradient is :math:`\phi(y)`, the count of potentials `argmax()` uses.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> potentials = torch.tensor([[[0., 2.], [1., 0.]]], requires_grad=True)
+            >>> sl.Chain(potentials).max().sum().backward(); potentials.grad
+            tensor([[[0., 1.],
+                     [1., 0.]]])
+        """
+        only = self._only_output()
+        if only is not None:
+            return self._score(only)
+        with torch.no_grad():
+            labels, _ = self._best()
+        return self._score(labels)  # -inf, with zero gradient, where there is no output: then every score is
+
+    def log_partition(self) -> Tensor:
+        r""":math:`\log \sum_y \exp(\text{score}(y))`, (B,). Time l * K**q, memory l * K**(q-1).
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> sl.Chain(torch.zeros(2, 3, 4, 4), lengths=[3, 1]).log_partition()  # log 4**3, log 4
+            tensor([4.1589, 1.3863])
+        """
+        only = self._only_output()
+        if only is not None:
+            return self._score(only)
+        engine = chain_native if self._native else chain_torch
+        return engine.log_partition(self._parts)
+
+    def _only_output(self) -> Tensor | None:
+        """The output, where every label of every example is given."""
+        pinned = self._parts.pinned
+        if pinned is None or torch.compiler.is_compiling():
+            return None
+        if any_unknown(pinned.cpu().numpy(), self._parts.lengths.cpu().numpy()):
+            return None
+        return pinned
+
+    def marginals(self) -> Tensor:
+        r"""The probability of every q labels in a row, (B, T, K, ..., K): the gradient of `log_partition()`.
+
+        `s.augment(L, r).marginals()` is Cortes 2018's :math:`Q_w(z, s)`. Zero beyond a length; before the first
+        position history axes have index 0. Sum over the history axes for the marginals of single labels. Cost l * K**q.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> sl.Chain(torch.tensor([[[0., 0.], [1., 0.]]])).marginals()
+            tensor([[[0.5000, 0.5000],
+                     [0.7311, 0.2689]]])
+        """
+        p = self._parts
+        if self._native:
+            arcs = chain_native.marginals(p)
+        else:
+            arcs = chain_torch.marginals(p, create_graph=torch.is_grad_enabled())
+        return arcs.reshape(*arcs.shape[:2], *(p.num_labels,) * p.order)
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """n outputs each, (n, B, T), -1 beyond a length, with probability exp(score) / Z. Cost l * K**q + n * l * K.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> chain = sl.Chain(torch.tensor([[[0., 9.], [9., 0.]]]))
+            >>> chain.sample(2, torch.Generator().manual_seed(0))
+            tensor([[[1, 0]],
+            <BLANKLINE>
+                    [[1, 0]]])
+        """
+        p = self._parts
+        _check_count(n, "n")
+        shape = (n, p.lengths.shape[0], p.num_positions)
+        uniforms = torch.rand(shape, generator=generator, device=p.any_potential.device, dtype=torch.float64)
+        with torch.no_grad():
+            labels, exists = chain_native.sample(p, uniforms) if self._native else chain_torch.sample(p, uniforms)
+        if not exists.all():
+            raise ValueError(f"sample: example {int((~exists).int().argmax())} has no output: every score is -inf")
+        return self._padded(labels)
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """The scores (B, k) and outputs (B, k, T) of the k best, best first, ties in lexicographic order; exact.
+
+        Where there are fewer than k outputs: score -inf, labels -1. Time k * l * K**q, memory k * l * K**(q-1).
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> sl.Chain(torch.tensor([[[0., 2.], [1., 0.]]])).topk(2)
+            (tensor([[3., 2.]]), tensor([[[1, 0],
+                     [1, 1]]]))
+        """
+        p = self._parts
+        _check_count(k, "k")
+        with torch.no_grad():
+            if not p.num_positions:
+                first = torch.arange(k, device=p.lengths.device) == 0
+                labels, exists = p.lengths.new_zeros(p.lengths.shape[0], k, 0), first.expand(p.lengths.shape[0], k)
+            else:
+                labels = chain_native.topk(p, k) if self._native else chain_torch.topk(p, k)
+                # An example of length 0 has one output, the empty one.
+                empty = (p.lengths == 0)[:, None] & (torch.arange(k, device=p.lengths.device) == 0)
+                exists = (labels[:, :, 0] >= 0) | empty
+        scores = self._score(torch.where(exists[:, :, None], labels.clamp(min=0), 0).transpose(0, 1)).T
+        return torch.where(exists, scores, -math.inf), self._padded_many(labels, exists)
+
+    def _padded_many(self, labels: Tensor, exists: Tensor) -> Tensor:
+        return torch.where(self._parts.within[:, None] & exists[:, :, None], labels, -1)
+
+    def augment(self, loss: Loss, reference: Labels, scale: float = 1.0) -> Self:
+        """The same outputs, y scored by score(y) + scale * loss(y, reference). It is a Chain again.
+
+        Args:
+            loss: a loss that is a sum over positions (Hamming).
+            reference: labels (B, T), or a list of label sequences; -100 is unknown.
+            scale: a number; negative to subtract the loss.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> sl.Chain(torch.zeros(1, 2, 2)).augment(sl.Hamming(), torch.tensor([[0, 1]])).argmax()
+            tensor([[1, 0]])
+        """
+        p = self._parts
+        costs = scale * self._position_costs(loss, reference)
+        return self._of(p._replace(unary=costs if p.unary is None else p.unary + costs))
+
+    def _position_costs(self, loss: Loss, reference: Labels) -> Tensor:
+        if not isinstance(loss, PositionLoss):
+            raise TypeError(f"loss: got {loss!r}, but wanted a loss that a Chain can carry, such as Hamming()")
+        return loss.position_costs(
+            self._reference(reference), self._parts.lengths, self.num_labels, self._parts.any_potential.dtype
+        )
+
+    def _reference(self, reference: Labels) -> Tensor:
+        """References as long as the outputs, (B, T)."""
+        p = self._parts
+        labels, lengths = as_padded(reference, "reference", p.any_potential.device)
+        if lengths is not None:
+            if lengths.shape != p.lengths.shape:
+                raise ValueError(f"reference: got {lengths.shape[0]} sequences, but the batch has {p.lengths.shape[0]}")
+            if (lengths != p.lengths).any():
+                b = int((lengths != p.lengths).int().argmax())
+                raise ValueError(
+                    f"reference: reference[{b}] has {int(lengths[b])} labels, but the outputs have {int(p.lengths[b])}"
+                )
+            labels = torch.nn.functional.pad(labels, (0, p.num_positions - labels.shape[1]), value=-1)
+        if labels.shape != (p.lengths.shape[0], p.num_positions):
+            wanted = (p.lengths.shape[0], p.num_positions)
+            raise ValueError(f"reference: got shape {tuple(labels.shape)}, but wanted {wanted}")
+        check_labels(labels, p.lengths, self.num_labels, "reference", allow_unknown=True)
+        return labels
+
+    def given(self, reference: Labels) -> Self:
+        """The outputs that agree with the reference wherever it is known (-100: unknown), scored as they were.
+
+        One output where every label is known; with unknown labels, all completions (partial supervision).
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> chain = sl.Chain(torch.tensor([[[0., 2.], [1., 0.]]]))
+            >>> chain.given(torch.tensor([[0, -100]])).argmax()
+            tensor([[0, 0]])
+        """
+        labels = self._reference(reference)
+        p = self._parts
+        if p.pinned is None:
+            return self._of(p._replace(pinned=labels))
+        # What is asked twice must agree twice: a label that was fixed before stays fixed, and clashes forbid.
+        clash = (p.pinned >= 0) & (labels >= 0) & (p.pinned != labels)
+        pinned = torch.where(p.pinned >= 0, p.pinned, labels)
+        penalty = torch.where(clash & p.within, -math.inf, 0)[:, :, None].to(p.any_potential.dtype)
+        penalty = penalty.expand(*clash.shape, p.num_labels)
+        return self._of(p._replace(pinned=pinned, unary=penalty if p.unary is None else p.unary + penalty))
+
+    def uniform(self) -> Self:
+        """The same outputs, every one with score 0 (what -inf forbids stays forbidden)."""
+
+        def zero(x: Tensor | None) -> Tensor | None:
+            return None if x is None else torch.where(x.detach().isneginf(), -math.inf, 0).to(x.dtype)
+
+        p = self._parts
+        return self._of(p._replace(unary=zero(p.unary), table=zero(p.table), start=zero(p.start), end=zero(p.end)))
+
+    def expectation(self, other: Self) -> Tensor:
+        """E[other.score(y)], y drawn from self. (B,); 0 where self has no output. Cost 3 * l * K**q.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> sl.Chain(torch.zeros(1, 1, 2)).expectation(sl.Chain(torch.tensor([[[1., 3.]]])))
+            tensor([2.])
+        """
+        p, f = self._parts, other._parts
+        same = p.order == f.order and p.num_labels == f.num_labels and p.num_positions == f.num_positions
+        if not same or p.lengths.shape != f.lengths.shape:
+            raise ValueError(f"other: got {other!r}, but wanted the batch, positions, labels and order of {self!r}")
+        if p.lengths is not f.lengths and not torch.compiler.is_compiling() and (p.lengths != f.lengths).any():
+            raise ValueError("other: got other lengths, but two chains are compared over the same outputs")
+        if p.any_potential.dtype != f.any_potential.dtype:
+            raise TypeError(f"other: got {f.any_potential.dtype}, but wanted {p.any_potential.dtype}")
+        return chain_native.expectation(p, f) if self._native else chain_torch.expectation(p, f)
+
+    def strata(self, loss: Loss, reference: Labels) -> Strata:
+        """The best output at each value of loss(y, reference). With V values, cost V * l * K**q.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> chain = sl.Chain(torch.tensor([[[0., 2.], [1., 0.]]]))
+            >>> losses, outputs, _ = chain.strata(sl.Hamming(), torch.tensor([[0, 0]]))
+            >>> losses, outputs
+            (tensor([[0., 1., 2.]]), tensor([[[0, 0],
+                     [1, 0],
+                     [1, 1]]]))
+        """
+        p = self._parts
+        with torch.no_grad():
+            levels = strata_levels(self._position_costs(loss, reference), p.lengths)
+            engine = chain_native if self._native else chain_torch
+            best, labels = engine.strata(p, levels.next_stratum, levels.cost_class, levels.sizes)
+            within = torch.arange(levels.values.shape[1], device=best.device) < levels.sizes[:, :1]
+        return Strata(levels.values.to(best.dtype), labels, within & (best > -math.inf))
+
+
+def _check_floating(x: Tensor, name: str) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: got {type(x).__name__}, but wanted a tensor")
+    if not x.is_floating_point():
+        raise TypeError(f"{name}: got {x.dtype}, but wanted floating-point scores")
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def _check_count(value: int, name: str) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name}: got {value!r}, but wanted a whole number of at least 1")
