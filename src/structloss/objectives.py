@@ -124,9 +124,14 @@ class SlackHinge(Objective):
         self.loss = _loss(loss)
 
     def values(self, s: Structure, r: Any) -> Tensor:
-        strata = s.strata(self.loss, r)
-        slack = 1 + s.score(strata.outputs.transpose(0, 1)).T - s.given(r).max()[:, None]  # (B, V)
-        return torch.where(strata.exists, strata.losses * slack, -math.inf).amax(1)
+        strata, gold = s.strata(self.loss, r), s.given(r).max()
+        with torch.no_grad():
+            slack = 1 + s.score(strata.outputs.transpose(0, 1)).T - gold[:, None]  # (B, V)
+            best = torch.where(strata.exists, strata.losses * slack, -math.inf)
+            first = (best == best.amax(1, keepdim=True)).int().argmax(1)  # of several, the one of least loss
+        batch = torch.arange(len(first), device=first.device)
+        value = strata.losses[batch, first] * (1 + s.score(strata.outputs[batch, first]) - gold)
+        return torch.where(strata.exists.any(1), value, -math.inf)
 
 
 class DirectLoss(Objective):

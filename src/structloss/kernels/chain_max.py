@@ -13,18 +13,17 @@ import numpy as np
 from structloss.kernels.compile import kernel, kernel_without_nan
 from structloss.kernels.levels import (
     EMPTY,
+    NOT_A_NUMBER,
     OK,
     Array,
     Labels,
     Potentials,
     fill_row,
     fill_scores,
-    has_table,
     num_histories,
     num_labels,
     num_positions,
     num_rows,
-    table_at,
 )
 
 
@@ -32,26 +31,29 @@ from structloss.kernels.levels import (
 def score(p: Potentials, y: Labels, value: Array, status: Labels) -> None:
     """value (n, B) = the score of each output y (n, B, T). Cost L an output."""
     K, H = num_labels(p), num_histories(p)
+    has_unary, pinned, dense = p.unary.size > 0, p.pinned.size > 0, p.table.size > 0 and not p.shared
+    first_shared = p.order - 1 if p.table.size and p.shared else num_positions(p)
     for n in range(y.shape[0]):
         for b in range(y.shape[1]):
-            total, h = 0.0, 0
-            length = p.lengths[b]
+            total, h, length = 0.0, 0, p.lengths[b]
+            if length and p.start.size:
+                total += p.start[y[n, b, 0]]
+            if length and p.end.size:
+                total += p.end[y[n, b, length - 1]]
             for t in range(length):
                 label = y[n, b, t]
-                if p.unary.size:
+                if has_unary:
                     total += p.unary[b, t, label]
-                if t == 0 and p.start.size:
-                    total += p.start[label]
-                if t == length - 1 and p.end.size:
-                    total += p.end[label]
-                if has_table(p, t):
-                    total += table_at(p, b, t)[h, label]
-                if p.pinned.size and p.pinned[b, t] >= 0 and p.pinned[b, t] != label:
+                if dense:
+                    total += p.table[b, t, h, label]
+                elif t >= first_shared:
+                    total += p.table[0, 0, h, label]
+                if pinned and 0 <= p.pinned[b, t] != label:
                     total = -np.inf
-                h = (h * K + label) % H
+                h = label if H == K else (h * K + label) % H
             value[n, b] = total
             if total != total:
-                status[b] = 1
+                status[b] = NOT_A_NUMBER
 
 
 @kernel
@@ -61,24 +63,24 @@ def score_gradient(
 ) -> None:  # fmt: skip
     """Add g (n, B) to the gradient of every potential that y (n, B, T) uses, into each array that is there."""
     K, H = num_labels(p), num_histories(p)
+    has_unary, has_levels = g_unary.size > 0, g_levels.size > 0
+    first_shared = p.order - 1 if g_table.size else num_positions(p)
     for n in range(y.shape[0]):
         for b in range(y.shape[1]):
-            weight, h = g[n, b], 0
-            length = p.lengths[b]
+            weight, h, length = g[n, b], 0, p.lengths[b]
+            if length and g_start.size:
+                g_start[y[n, b, 0]] += weight
+            if length and g_end.size:
+                g_end[y[n, b, length - 1]] += weight
             for t in range(length):
                 label = y[n, b, t]
-                if g_unary.size:
+                if has_unary:
                     g_unary[b, t, label] += weight
-                if t == 0 and g_start.size:
-                    g_start[label] += weight
-                if t == length - 1 and g_end.size:
-                    g_end[label] += weight
-                if has_table(p, t):
-                    if g_levels.size:
-                        g_levels[b, t, h, label] += weight
-                    if g_table.size:
-                        g_table[h, label] += weight
-                h = (h * K + label) % H
+                if has_levels:
+                    g_levels[b, t, h, label] += weight
+                elif t >= first_shared:
+                    g_table[h, label] += weight
+                h = label if H == K else (h * K + label) % H
 
 
 @kernel_without_nan

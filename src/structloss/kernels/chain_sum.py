@@ -15,19 +15,16 @@ With weights above exp(-RANGE) = 1e-87 and beta above TINY = 1e-200 no product c
 
 import numpy as np
 
-from structloss.kernels.compile import exact_kernel, kernel
+from structloss.kernels.compile import exact_kernel, kernel, kernel_without_nan
 from structloss.kernels.levels import (
     EMPTY,
-    NOT_A_NUMBER,
     OK,
-    PLUS_INFINITY,
     Array,
     Labels,
     Potentials,
     fill_scores,
-    fill_unary,
+    fill_unaries,
     has_table,
-    num_blocks,
     num_histories,
     num_labels,
     num_positions,
@@ -40,14 +37,13 @@ TINY = 1e-200
 
 @exact_kernel
 def exp_nonpositive(x: float) -> float:
-    """exp(x) for x <= 0, and 0 below -700: 2**n times a polynomial in the rest, about 2e-16 relative error.
+    """exp(x) for x <= 0, 0 below -700, NaN for NaN: 2**n times a polynomial in the rest, about 2e-16 relative error.
 
     LLVM vectorises it, which it does not do to the C library's exp: 0.7 ns an element against 4.
     """
-    if x < -700.0:
-        return 0.0
-    n = np.floor(x * 1.4426950408889634 + 0.5)
-    r = x - n * 0.693147180369123816490  # log(2), its leading bits: the product is exact
+    z = -700.0 if x < -700.0 else x
+    n = np.floor(z * 1.4426950408889634 + 0.5)
+    r = z - n * 0.693147180369123816490  # log(2), its leading bits: the product is exact
     r = r - n * 1.90821492927058770002e-10  # and the rest of it
     p = 1.0 / 6227020800.0
     p = p * r + 1.0 / 479001600.0
@@ -64,135 +60,179 @@ def exp_nonpositive(x: float) -> float:
     p = p * r + 1.0
     p = p * r + 1.0
     exponent = np.int64(np.int64(np.int64(n) + np.int64(1023)) << np.int64(52))
-    return p * np.int64(exponent).view(np.float64)
+    return 0.0 if x < -700.0 else p * np.int64(exponent).view(np.float64)
 
 
-@kernel
-def exp_level(scores: Array, rows: int, out: Array) -> tuple[float, float, int]:
-    """out[h, y] = exp(scores[h, y] - max). Returns the maximum, the span of the finite scores, and a status."""
-    K = scores.shape[1]
-    top, bottom, status = -np.inf, np.inf, OK
-    for h in range(rows):
-        for y in range(K):
-            value = np.float64(scores[h, y])
-            top = value if value > top else top
-            if value != value:
-                status = NOT_A_NUMBER
-            if value > -np.inf and value < bottom:
-                bottom = value
-    if top == np.inf:
-        status = PLUS_INFINITY
-    if status != OK or top == -np.inf:
-        out[:rows] = 0.0
-        return 0.0, 0.0, status
-    for h in range(rows):
-        for y in range(K):
-            out[h, y] = exp_nonpositive(np.float64(scores[h, y]) - top)
-    return top, top - bottom, OK
-
-
-@kernel
-def exp_row(scores: Array, t: int) -> tuple[float, float]:
-    """scores[t] = exp(scores[t] - max), in place. Returns the maximum and the span of the finite scores."""
-    K = scores.shape[1]
-    top, bottom = -np.inf, np.inf
-    for y in range(K):
-        value = scores[t, y]
+@kernel_without_nan
+def extremes(scores: Array, begin: int, end: int) -> tuple[float, float]:
+    """The largest of scores[begin:end], and the smallest that is not -inf. A NaN among them: anything."""
+    top, bottom = -np.inf, np.inf  # loops this plain are vectorised, one that does both is not
+    for i in range(begin, end):
+        value = np.float64(scores[i])
         top = value if value > top else top
-        bottom = value if -np.inf < value < bottom else bottom
+    for i in range(begin, end):
+        value = np.float64(scores[i])
+        bottom = value if value < bottom else bottom
+    if bottom == -np.inf:
+        bottom = np.inf
+        for i in range(begin, end):
+            if -np.inf < scores[i] < bottom:
+                bottom = scores[i]
+    return top, bottom
+
+
+@kernel
+def exp_level(scores: Array, rows: int, out: Array) -> tuple[float, float]:
+    """out[h, y] = exp(scores[h, y] - max). Returns the maximum and the span of the finite scores.
+
+    One long loop rather than rows of K: what does not fill a vector register is done one by one.
+    """
+    flat, flat_out, count = scores.reshape(-1), out.reshape(-1), rows * scores.shape[1]
+    top, bottom = extremes(flat, 0, count)
     if top == -np.inf:
-        scores[t, :] = 0.0
-        return 0.0, 0.0
-    for y in range(K):
-        scores[t, y] = exp_nonpositive(scores[t, y] - top)
+        top, bottom = 0.0, 0.0
+    for i in range(count):
+        flat_out[i] = exp_nonpositive(np.float64(flat[i]) - top)
     return top, top - bottom
 
 
 @kernel
-def look_ahead(unary: Array, beta: Array, t: int, blocks: int, out: Array) -> None:
-    """out[r, y] = unary[t, y] * beta[t + 1, r, y]."""
-    for r in range(blocks):
-        for y in range(out.shape[1]):
-            out[r, y] = unary[t, y] * beta[t + 1, r, y]
+def exp_unary(p: Potentials, b: int, length: int, out: Array, spans: Array) -> float:
+    """out[t, y] = exp(unary score - max over y), spans[t] = the span of the finite ones. Returns the sum of the maxima."""
+    fill_unaries(p, b, length, out)
+    K, total, flat = out.shape[1], 0.0, out.reshape(-1)
+    for t in range(length):
+        top, bottom = extremes(flat, t * K, (t + 1) * K)
+        if top == -np.inf:
+            top, bottom = 0.0, 0.0
+        spans[t] = top - bottom
+        total += top
+        for y in range(K):
+            out[t, y] -= top
+    for i in range(length * K):
+        flat[i] = exp_nonpositive(flat[i])
+    return total
 
 
 @kernel
-def pull(weights: Array, ahead: Array, rows: int, blocks: int, out: Array) -> None:
-    """out[h] = sum over y of weights[h, y] * ahead[h mod blocks, y], for h < rows."""
+def pull(weights: Array, unary: Array, beta: Array, t: int, rows: int, blocks: int, ahead: Array) -> None:
+    """beta[t, h] = sum over y of weights[h, y] * ahead[h mod blocks, y], ahead[r, y] = unary[t, y] * beta[t + 1, (r, y)]."""
+    K = unary.shape[1]
+    for r in range(blocks):
+        for y in range(K):
+            ahead[r, y] = unary[t, y] * beta[t + 1, r * K + y]
     for first in range(0, rows, blocks):
         for r in range(blocks):
             total = 0.0
-            for y in range(weights.shape[1]):
+            for y in range(K):
                 total += weights[first + r, y] * ahead[r, y]
-            out[first + r] = total
+            beta[t, first + r] = total
 
 
 @kernel
-def push(weights: Array, coefficients: Array, ahead: Array, rows: int, blocks: int, out: Array, total: Array) -> None:
-    """out[r, y] = sum over h = r mod blocks of coefficients[h] * weights[h, y]; total[h, y] += coefficients[h] * ahead."""
-    out[:blocks] = 0.0
-    for first in range(0, rows, blocks):
+def push(weights: Array, coefficients: Array, t: int, rows: int, blocks: int, out: Array) -> None:
+    """out[r, y] = sum over h = r mod blocks of coefficients[t, h] * weights[h, y]."""
+    K = weights.shape[1]
+    for r in range(blocks):
+        for y in range(K):
+            out[r, y] = 0.0
+    if blocks == 1:  # four rows at a time: a quarter of the loads and stores of `out`
+        for h in range(0, rows - rows % 4, 4):
+            c0, c1 = coefficients[t, h], coefficients[t, h + 1]
+            c2, c3 = coefficients[t, h + 2], coefficients[t, h + 3]
+            for y in range(K):
+                out[0, y] += (c0 * weights[h, y] + c1 * weights[h + 1, y]) + (
+                    c2 * weights[h + 2, y] + c3 * weights[h + 3, y]
+                )
+    for first in range(rows - rows % 4 if blocks == 1 else 0, rows, blocks):
         for r in range(blocks):
-            c = coefficients[first + r]
-            for y in range(weights.shape[1]):
+            c = coefficients[t, first + r]
+            for y in range(K):
                 out[r, y] += c * weights[first + r, y]
-            for y in range(weights.shape[1]):
-                total[first + r, y] += c * ahead[r, y]
+
+
+@kernel
+def outer_products(coefficients: Array, ahead: Array, begin: int, end: int, blocks: int, out: Array) -> None:
+    """out[h, y] = sum over t from begin to end of coefficients[t, h] * ahead[t, h mod blocks, y]."""
+    H, K = out.shape
+    for h in range(H):
+        r = h % blocks
+        for y in range(K):
+            out[h, y] = 0.0
+        rest = begin + max(0, end - begin) // 4 * 4
+        for t in range(begin, rest, 4):
+            c0, c1, c2, c3 = coefficients[t, h], coefficients[t + 1, h], coefficients[t + 2, h], coefficients[t + 3, h]
+            for y in range(K):
+                out[h, y] += (c0 * ahead[t, r, y] + c1 * ahead[t + 1, r, y]) + (
+                    c2 * ahead[t + 2, r, y] + c3 * ahead[t + 3, r, y]
+                )
+        for t in range(rest, end):
+            c = coefficients[t, h]
+            for y in range(K):
+                out[h, y] += c * ahead[t, r, y]
+
+
+@kernel
+def normalise(beta: Array, t: int, rows: int) -> tuple[float, bool]:
+    """Divide beta[t, :rows] by its sum. Returns the sum, and whether every positive entry is above TINY."""
+    total, tiny = 0.0, 0
+    for h in range(rows):
+        total += beta[t, h]
+    scale = 1.0 / total if total > 0.0 else 0.0
+    for h in range(rows):
+        beta[t, h] *= scale
+        tiny |= (beta[t, h] > 0.0) & (beta[t, h] < TINY)
+    return total, tiny == 0
 
 
 @kernel
 def backward_scaled(
     p: Potentials, b: int, length: int, shared: Array, shared_top: float, shared_span: float,
     beta: Array, unary: Array, norm: Array, ahead: Array, level: Array,
-) -> tuple[bool, float, int]:  # fmt: skip
+) -> tuple[bool, float]:  # fmt: skip
     """Fill beta (L+1, H), unary (L, K) = exp(unary scores - max) and norm (L,), so that with E = exp(table - max)
 
-        norm[t] * beta[t, h] = sum over y of E[h, y] * unary[t, y] * beta[t + 1, h'],    max over h of beta[t, h] = 1.
+        norm[t] * beta[t, h] = sum over y of E[h, y] * unary[t, y] * beta[t + 1, h'],    sum over h of beta[t, h] = 1.
 
-    Returns whether that was safe, log Z, and a status. Cost L * K**q.
+    Returns whether that was safe, and log Z. A NaN or +inf makes some norm NaN, which is not. Cost L * K**q.
     """
-    H = num_histories(p)
-    blocked = beta.reshape(beta.shape[0], ahead.shape[0], -1)
+    K, H, order = num_labels(p), num_histories(p), p.order
+    dense = p.table.size > 0 and not p.shared
     beta[length, :] = 1.0
-    log_scale = 0.0
+    log_scale = exp_unary(p, b, length, unary, norm)
+    rows, blocks = H, H // K
     for t in range(length - 1, -1, -1):
-        rows, blocks = num_rows(p, t), num_blocks(p, t)
-        status = fill_unary(p, b, t, length, unary[t])
-        if status != OK:
-            return True, 0.0, status
-        top, span = exp_row(unary, t)
-        log_scale += top
-        if H == 1:
-            beta[t, 0] = unary[t].sum()
+        span = norm[t]
+        if t < order - 1:
+            rows = K**t
+            blocks = rows
+        if order == 1:
+            total = 0.0
+            for y in range(K):
+                total += unary[t, y]
+            beta[t, 0] = total
+        elif dense:
+            table_top, table_span = exp_level(p.table[b, t], rows, level)
+            log_scale += table_top
+            span += table_span
+            pull(level, unary, beta, t, rows, blocks, ahead)
+        elif t >= order - 1:
+            log_scale += shared_top
+            span += shared_span
+            pull(shared, unary, beta, t, rows, blocks, ahead)
         else:
-            look_ahead(unary, blocked, t, blocks, ahead)
-            if not has_table(p, t):
-                for h in range(rows):
-                    beta[t, h] = ahead[h].sum()
-            elif p.shared:
-                log_scale += shared_top
-                span += shared_span
-                pull(shared, ahead, rows, blocks, beta[t])
-            else:
-                table_top, table_span, status = exp_level(p.table[b, t], rows, level)
-                if status != OK:
-                    return True, 0.0, status
-                log_scale += table_top
-                span += table_span
-                pull(level, ahead, rows, blocks, beta[t])
-        if span > RANGE:
-            return False, 0.0, OK
-        largest = beta[t, :rows].max()
-        if largest == 0.0:
-            return True, -np.inf, OK  # nothing finishes from here: there is no output, and no forward pass
-        scale = 1.0 / largest
-        for h in range(rows):
-            beta[t, h] *= scale
-            if 0.0 < beta[t, h] < TINY:
-                return False, 0.0, OK
-        norm[t] = largest
-        log_scale += np.log(largest)
-    return True, log_scale + (np.log(beta[0, 0]) if beta[0, 0] > 0.0 else -np.inf), OK
+            for h in range(rows):
+                total = 0.0
+                for y in range(K):
+                    total += unary[t, y] * beta[t + 1, h * K + y]
+                beta[t, h] = total
+        norm[t], safe = normalise(beta, t, rows)
+        if not safe or not span <= RANGE or norm[t] != norm[t]:
+            return False, 0.0
+        if norm[t] == 0.0:
+            return True, -np.inf  # nothing finishes from here: there is no output, and no forward pass
+        log_scale += np.log(norm[t])
+    return True, log_scale + (np.log(beta[0, 0]) if beta[0, 0] > 0.0 else -np.inf)
 
 
 @kernel
@@ -226,20 +266,19 @@ def backward(
     beta: Array, unary: Array, norm: Array, ahead: Array, level: Array,
 ) -> tuple[bool, float, int]:  # fmt: skip
     """Scaled where that is safe, logarithms where it is not. Returns whether it was, log Z, and a status."""
-    scaled, value, status = backward_scaled(
-        p, b, length, shared, shared_top, shared_span, beta, unary, norm, ahead, level
-    )
-    if not scaled:
-        value, status = backward_log(p, b, length, beta, unary, level)
-    return scaled, value, status
+    scaled, value = backward_scaled(p, b, length, shared, shared_top, shared_span, beta, unary, norm, ahead, level)
+    if scaled:
+        return True, value, OK
+    value, status = backward_log(p, b, length, beta, unary, level)
+    return False, value, status
 
 
 @kernel
-def shared_weights(p: Potentials, out: Array) -> tuple[float, float, int]:
-    """out = exp(table - max) for a shared table, once for the whole batch."""
+def shared_weights(p: Potentials, out: Array) -> tuple[float, float]:
+    """out = exp(table - max) for a shared table, once for the whole batch. Returns the maximum and the span."""
     if p.table.size and p.shared:
         return exp_level(p.table[0, 0], out.shape[0], out)
-    return 0.0, 0.0, OK
+    return 0.0, 0.0
 
 
 @kernel
@@ -309,36 +348,38 @@ def forward(
 @kernel
 def forward_shared(
     p: Potentials, b: int, length: int, shared: Array, beta: Array, unary: Array, norm: Array,
-    ahead: Array, mu: Array, level: Array, g_unary: Array, g_table: Array,
+    mu: Array, level: Array, coefficients: Array, ahead: Array, g_unary: Array, g_table: Array,
 ) -> None:  # fmt: skip
-    """What `forward` gives, for a scaled chain with a shared table, at a third of the cost.
+    """What `forward` gives, for a scaled chain with a shared table, at a fifth of the cost.
 
-    With c(h) = mu(t, h) / (norm[t] * beta[t, h]) and a(h') = unary[t, y] * beta[t + 1, h'], a level is one product
-    mu(t + 1, h') = a(h') * sum over h of c(h) * E[h, y], and the table's marginals are E times the sum of c(h) * a(h').
+    With c(t, h) = mu(t, h) / (norm[t] * beta[t, h]) and a(t, h') = unary[t, y] * beta[t + 1, h'], a level is one product
+    mu(t + 1, h') = a(t, h') * sum over h of c(t, h) * E[h, y], and the marginals of the table, summed over t, are
+    E[h, y] times the sum over t of c(t, h) * a(t, h').
     """
-    K, H = num_labels(p), num_histories(p)
-    blocked = beta.reshape(beta.shape[0], ahead.shape[0], -1)
-    blocked_mu = mu.reshape(ahead.shape)
-    coefficients = np.empty(H)
-    level[:] = 0.0
+    K, H, order, want_unary = num_labels(p), num_histories(p), p.order, g_unary.size > 0
+    blocked_mu = mu.reshape(ahead.shape[1:])
     mu[0] = 1.0
     for t in range(length):
-        rows, blocks = num_rows(p, t), num_blocks(p, t)
-        look_ahead(unary, blocked, t, blocks, ahead)
+        rows = H if t >= order - 1 else K**t
+        blocks = H // K if t >= order - 1 else rows
         for h in range(rows):
-            coefficients[h] = mu[h] / (norm[t] * beta[t, h]) if beta[t, h] > 0.0 else 0.0
-        if has_table(p, t):
-            push(shared, coefficients, ahead, rows, blocks, blocked_mu, level)
-            blocked_mu[:blocks] *= ahead[:blocks]
+            coefficients[t, h] = mu[h] / (norm[t] * beta[t, h]) if beta[t, h] > 0.0 else 0.0
+        if t >= order - 1:
+            push(shared, coefficients, t, rows, blocks, blocked_mu)
         else:
             for h in range(rows):
                 for y in range(K):
-                    blocked_mu[h, y] = coefficients[h] * ahead[h, y]
-        if g_unary.size:
+                    blocked_mu[h, y] = coefficients[t, h]
+        for r in range(blocks):
+            for y in range(K):
+                ahead[t, r, y] = unary[t, y] * beta[t + 1, r * K + y]
+                blocked_mu[r, y] *= ahead[t, r, y]
+        if want_unary:
             for r in range(blocks):
                 for y in range(K):
                     g_unary[b, t, y] += blocked_mu[r, y]
     if g_table.size:
+        outer_products(coefficients, ahead, p.order - 1, length, H // K, level)
         for h in range(H):
             for y in range(K):
                 g_table[b, h, y] = level[h, y] * shared[h, y]
@@ -352,28 +393,56 @@ def log_partition(
     """value (B,) = log Z; with `gradient` also the marginals, each into the array that is there (size 0: not wanted).
 
     g_unary (B, T, K): of labels; g_table (B, H, K): of the shared table, summed over positions; g_levels (B, T, H, K):
-    of arcs. They come zeroed and stay so beyond a length. Time L * K**q an example, memory L * H a worker.
+    of arcs. They come zeroed and stay so beyond a length. Time L * K**q an example, memory 3 * L * H a worker.
     """
     K, H, T = num_labels(p), num_histories(p), num_positions(p)
     beta, unary, norm = np.empty((T + 1, H)), np.empty((T, K)), np.empty(T)
-    mu, mu_next, ahead = np.empty(H), np.empty(H), np.empty((max(1, H // K), K if H > 1 else 1))
+    mu, mu_next = np.empty(H), np.empty(H)
+    blocks = max(1, H // K)
+    factored = gradient and p.shared and H > 1 and g_levels.size == 0
+    coefficients, ahead = np.empty((T if factored else 0, H)), np.empty((T if factored else 1, blocks, K))
     level, shared = np.empty((H, K)), np.empty((H, K))
-    shared_top, shared_span, bad = shared_weights(p, shared)
+    shared_top, shared_span = shared_weights(p, shared)
     for b in range(worker, p.lengths.shape[0], workers):
         length = p.lengths[b]
         scaled, value[b], status[b] = backward(
-            p, b, length, shared, shared_top, shared_span, beta, unary, norm, ahead, level
+            p, b, length, shared, shared_top, shared_span, beta, unary, norm, ahead[0], level
         )
-        if bad != OK and length >= p.order:
-            status[b] = bad
         if not gradient or status[b] != OK or value[b] == -np.inf:
             continue
-        if scaled and p.shared and H > 1 and g_levels.size == 0:
-            forward_shared(p, b, length, shared, beta, unary, norm, ahead, mu, level, g_unary, g_table)
+        if scaled and factored:
+            forward_shared(
+                p, b, length, shared, beta, unary, norm, mu, level, coefficients, ahead, g_unary, g_table
+            )
         else:
             forward(
                 p, b, length, scaled, shared, beta, unary, norm, mu, mu_next, level, g_unary, g_table, g_levels
             )
+
+
+@kernel
+def weigh(
+    g: Array, lengths: Labels, g_unary: Array, g_table: Array, unary: Array, table: Array, start: Array, end: Array
+) -> None:
+    """From each example's own gradients and its weight g (B,), those of the batch: unary (B, T, K), the others summed.
+
+    `unary` may be g_unary itself. Arrays of size 0 are not wanted; table, start and end come zeroed.
+    """
+    B, T, K = g_unary.shape
+    for b in range(B):
+        for t in range(T):
+            for y in range(K):
+                unary[b, t, y] = g[b] * g_unary[b, t, y]
+        if lengths[b]:
+            for y in range(start.shape[0]):
+                start[y] += unary[b, 0, y]
+            for y in range(end.shape[0]):
+                end[y] += unary[b, lengths[b] - 1, y]
+    if table.size:
+        for b in range(g_table.shape[0]):
+            for h in range(table.shape[0]):
+                for y in range(table.shape[1]):
+                    table[h, y] += g[b] * g_table[b, h, y]
 
 
 @kernel
@@ -395,16 +464,14 @@ def expectation(
     K, H, T = num_labels(p), num_histories(p), num_positions(p)
     beta, unary, norm, mean_after = np.empty((T + 1, H)), np.empty((T, K)), np.empty(T), np.empty((T + 1, H))
     mu, mu_next, before, before_next = np.empty(H), np.empty(H), np.empty(H), np.empty(H)
-    ahead = np.empty((max(1, H // K), K if H > 1 else 1))
+    ahead = np.empty((max(1, H // K), K))
     level, shared, scores, f_unary = np.empty((H, K)), np.empty((H, K)), np.empty((H, K)), np.empty(K)
-    shared_top, shared_span, bad = shared_weights(p, shared)
+    shared_top, shared_span = shared_weights(p, shared)
     for b in range(worker, p.lengths.shape[0], workers):
         length = p.lengths[b]
         scaled, log_z, status[b] = backward(
             p, b, length, shared, shared_top, shared_span, beta, unary, norm, ahead, level
         )
-        if bad != OK and length >= p.order:
-            status[b] = bad
         if status[b] != OK or log_z == -np.inf:
             continue
         mean_after[length, :] = 0.0
@@ -455,17 +522,15 @@ def sample(worker: int, workers: int, p: Potentials, uniforms: Array, labels: La
     """
     K, H, T = num_labels(p), num_histories(p), num_positions(p)
     beta, unary, norm = np.empty((T + 1, H)), np.empty((T, K)), np.empty(T)
-    ahead = np.empty((max(1, H // K), K if H > 1 else 1))
+    ahead = np.empty((max(1, H // K), K))
     level, shared = np.empty((H, K)), np.empty((H, K))
     history = np.empty(labels.shape[0], np.int64)
-    shared_top, shared_span, bad = shared_weights(p, shared)
+    shared_top, shared_span = shared_weights(p, shared)
     for b in range(worker, p.lengths.shape[0], workers):
         length = p.lengths[b]
         scaled, log_z, status[b] = backward(
             p, b, length, shared, shared_top, shared_span, beta, unary, norm, ahead, level
         )
-        if bad != OK and length >= p.order:
-            status[b] = bad
         if status[b] == OK and log_z == -np.inf:
             status[b] = EMPTY
         if status[b] != OK:

@@ -58,39 +58,49 @@ def num_rows(p: Potentials, t: int) -> int:
 
 
 @kernel
-def num_blocks(p: Potentials, t: int) -> int:
-    """How many different runs of K next histories h' = (h * K + y) mod H the rows of level t lead to (order >= 2)."""
-    return num_histories(p) // num_labels(p) if t >= p.order - 2 else num_labels(p) ** t
-
-
-@kernel
-def fill_unary(p: Potentials, b: int, t: int, length: int, out: Array) -> int:
+def fill_unary(p: Potentials, b: int, t: int, length: int, out: Array) -> None:
     """out[y] = unary + start + end at level t of example b, -inf for labels that a pin forbids. Cost K."""
     K = out.shape[0]
     if p.unary.size:
         for y in range(K):
             out[y] = p.unary[b, t, y]
     else:
-        out[:] = 0.0
+        for y in range(K):
+            out[y] = 0.0
     if t == 0 and p.start.size:
         for y in range(K):
             out[y] += p.start[y]
     if t == length - 1 and p.end.size:
         for y in range(K):
             out[y] += p.end[y]
-    status = OK
-    for y in range(K):
-        if out[y] != out[y]:
-            status = NOT_A_NUMBER
-        elif out[y] == np.inf:
-            status = PLUS_INFINITY
-    if p.pinned.size:
-        pin = p.pinned[b, t]
-        if pin >= 0:
+    if p.pinned.size and p.pinned[b, t] >= 0:
+        for y in range(K):
+            if y != p.pinned[b, t]:
+                out[y] = -np.inf
+
+
+@kernel
+def fill_unaries(p: Potentials, b: int, length: int, out: Array) -> None:
+    """out[t] = what fill_unary gives for each level t: one call an example, since passing p costs 50 ns."""
+    K = out.shape[1]
+    if p.unary.size:
+        for t in range(length):
             for y in range(K):
-                if y != pin:
-                    out[y] = -np.inf
-    return status
+                out[t, y] = p.unary[b, t, y]
+    else:
+        out[:length] = 0.0
+    if length and p.start.size:
+        for y in range(K):
+            out[0, y] += p.start[y]
+    if length and p.end.size:
+        for y in range(K):
+            out[length - 1, y] += p.end[y]
+    if p.pinned.size:
+        for t in range(length):
+            if p.pinned[b, t] >= 0:
+                for y in range(K):
+                    if y != p.pinned[b, t]:
+                        out[t, y] = -np.inf
 
 
 @kernel
@@ -108,23 +118,28 @@ def table_at(p: Potentials, b: int, t: int) -> Array:
 
 
 @kernel
+def status_of(score: float) -> int:
+    """Whether a score is a number or -inf."""
+    return NOT_A_NUMBER if score != score else PLUS_INFINITY if score == np.inf else OK
+
+
+@kernel
 def fill_scores(p: Potentials, b: int, t: int, length: int, rows: int, unary: Array, out: Array) -> int:
-    """out[h, y] = score(t, h, y) for h < rows; `unary` (K,) is overwritten. Cost rows * K."""
-    status = fill_unary(p, b, t, length, unary)
-    K = unary.shape[0]
+    """out[h, y] = score(t, h, y) for h < rows; `unary` (K,) is overwritten. Returns a status. Cost rows * K."""
+    fill_unary(p, b, t, length, unary)
+    K, status = unary.shape[0], OK
+    for y in range(K):
+        status = max(status, status_of(unary[y]))
     if not has_table(p, t):
         for h in range(rows):
-            out[h] = unary
+            for y in range(K):
+                out[h, y] = unary[y]
         return status
     table = table_at(p, b, t)
     for h in range(rows):
         for y in range(K):
-            value = table[h, y]
-            if value != value:
-                status = NOT_A_NUMBER
-            elif value == np.inf:
-                status = PLUS_INFINITY
-            out[h, y] = unary[y] + value
+            status = max(status, status_of(table[h, y]))
+            out[h, y] = unary[y] + table[h, y]
     return status
 
 

@@ -304,7 +304,7 @@ class Chain(Structure):
         """
         p = self._parts
         costs = scale * self._position_costs(loss, reference)
-        return self._of(p._replace(unary=costs if p.unary is None else p.unary + costs))
+        return self._of(p.replace(unary=costs if p.unary is None else p.unary + costs))
 
     def _position_costs(self, loss: Loss, reference: Labels) -> Tensor:
         if not isinstance(loss, PositionLoss):
@@ -346,13 +346,13 @@ class Chain(Structure):
         labels = self._reference(reference)
         p = self._parts
         if p.pinned is None:
-            return self._of(p._replace(pinned=labels))
+            return self._of(p.replace(pinned=labels))
         # What is asked twice must agree twice: a label that was fixed before stays fixed, and clashes forbid.
         clash = (p.pinned >= 0) & (labels >= 0) & (p.pinned != labels)
         pinned = torch.where(p.pinned >= 0, p.pinned, labels)
         penalty = torch.where(clash & p.within, -math.inf, 0)[:, :, None].to(p.any_potential.dtype)
         penalty = penalty.expand(*clash.shape, p.num_labels)
-        return self._of(p._replace(pinned=pinned, unary=penalty if p.unary is None else p.unary + penalty))
+        return self._of(p.replace(pinned=pinned, unary=penalty if p.unary is None else p.unary + penalty))
 
     def uniform(self) -> Self:
         """The same outputs, every one with score 0 (what -inf forbids stays forbidden)."""
@@ -361,7 +361,7 @@ class Chain(Structure):
             return None if x is None else torch.where(x.detach().isneginf(), -math.inf, 0).to(x.dtype)
 
         p = self._parts
-        return self._of(p._replace(unary=zero(p.unary), table=zero(p.table), start=zero(p.start), end=zero(p.end)))
+        return self._of(p.replace(unary=zero(p.unary), table=zero(p.table), start=zero(p.start), end=zero(p.end)))
 
     def expectation(self, other: Self) -> Tensor:
         """E[other.score(y)], y drawn from self. (B,); 0 where self has no output. Cost 3 * l * K**q.

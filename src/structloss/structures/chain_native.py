@@ -5,7 +5,7 @@ derivative (44 microseconds); under `torch.compile` it goes through a `torch.lib
 the compiler can keep in a whole graph.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -15,11 +15,10 @@ from torch import Tensor
 from structloss.kernels import chain_max, chain_sum
 from structloss.kernels.levels import EMPTY, NOT_A_NUMBER, PLUS_INFINITY, Potentials
 from structloss.kernels.workers import run
-from structloss.structures.chain_parts import Parts
+from structloss.structures.chain_parts import Maybe, Parts, as_array, as_arrays, like
 
 A = ParamSpec("A")
 R = TypeVar("R")
-Maybe = Tensor | None
 Gradients = tuple[Tensor, Tensor, Tensor]  # of unary (B, T, K), shared table (B, H, K), levels (B, T, H, K), or empty
 
 
@@ -41,31 +40,10 @@ def _opaque(name: str, fake: Callable[..., Any]) -> Callable[[Callable[A, R]], C
     return wrap
 
 
-def _array(x: Maybe, dtype: torch.dtype, dims: int) -> np.ndarray[Any, Any]:
-    if x is None:
-        return torch.empty((0,) * dims, dtype=dtype).numpy()
-    return x.detach().to(dtype).contiguous().numpy()
-
-
-def _arrays(unary: Maybe, table: Maybe, start: Maybe, end: Maybe, lengths: Tensor, pinned: Maybe, order: int) -> Potentials:
-    dtype = (unary if unary is not None else cast(Tensor, table)).dtype
-    shared = table is not None and table.dim() == 2
-    return Potentials(
-        _array(unary, dtype, 3),
-        _array(table if table is None or not shared else table[None, None], dtype, 4),
-        _array(start, dtype, 1),
-        _array(end, dtype, 1),
-        lengths.contiguous().numpy(),
-        _array(pinned, torch.int64, 2),
-        shared,
-        order,
-    )
-
-
 def _shape(unary: Maybe, table: Maybe) -> tuple[int, int, int]:
     """T, H, K."""
-    like = cast(Tensor, unary if unary is not None else table)
-    return like.shape[1], 1 if table is None else table.shape[-2], like.shape[-1]
+    scores = like(unary, table)
+    return scores.shape[1] if scores.dim() > 2 else 0, 1 if table is None else table.shape[-2], scores.shape[-1]
 
 
 def _raise_for(status: np.ndarray[Any, Any]) -> None:
@@ -85,10 +63,10 @@ def _run(kernel: Callable[..., None], p: Potentials, passes: int, *args: Any) ->
 
 
 class _NoSecondDerivative(torch.autograd.Function):
-    """The identity, whose own derivative is a clear error."""
+    """The first argument, whose derivative in the others is a clear error."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, *potentials: Maybe) -> Tensor:
         return x.view_as(x)
 
     @staticmethod
@@ -98,11 +76,11 @@ class _NoSecondDerivative(torch.autograd.Function):
         )
 
 
-def _guard(x: Maybe) -> Maybe:
-    """In a backward pass that is itself being recorded (create_graph=True), refuse to be differentiated again."""
-    if x is None or not torch.is_grad_enabled():
-        return x
-    return cast(Tensor, _NoSecondDerivative.apply(x.requires_grad_()))
+def _guard(gradients: Sequence[Maybe], potentials: Sequence[Maybe]) -> tuple[Maybe, ...]:
+    """In a backward pass that is itself recorded (create_graph=True), gradients that refuse another derivative."""
+    if not torch.is_grad_enabled():
+        return tuple(gradients)
+    return tuple(None if x is None else _NoSecondDerivative.apply(x, *potentials) for x in gradients)
 
 
 # --- log_partition ---------------------------------------------------------------------------------------------------
@@ -110,12 +88,12 @@ def _guard(x: Maybe) -> Maybe:
 
 def _empty_gradients(unary: Maybe, table: Maybe, batch: int, want_unary: bool, want_table: bool) -> Gradients:
     T, H, K = _shape(unary, table)
-    like = cast(Tensor, unary if unary is not None else table)
+    scores = like(unary, table)
     shared = table is not None and table.dim() == 2
     return (
-        like.new_zeros((batch, T, K) if want_unary else (0, 0, 0)),
-        like.new_zeros((batch, H, K) if want_table and shared else (0, 0, 0)),
-        like.new_zeros((batch, T, H, K) if want_table and not shared else (0, 0, 0, 0)),
+        scores.new_zeros((batch, T, K) if want_unary else (0, 0, 0)),
+        scores.new_zeros((batch, H, K) if want_table and shared else (0, 0, 0)),
+        scores.new_zeros((batch, T, H, K) if want_table and not shared else (0, 0, 0, 0)),
     )
 
 
@@ -123,9 +101,9 @@ def _fake_log_partition(
     unary: Maybe, table: Maybe, start: Maybe, end: Maybe, lengths: Tensor, pinned: Maybe, order: int,
     want_unary: bool, want_table: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    like = cast(Tensor, unary if unary is not None else table)
+    scores = like(unary, table)
     batch = lengths.shape[0]
-    return like.new_empty(batch), *_empty_gradients(unary, table, batch, want_unary, want_table)
+    return scores.new_empty(batch), *_empty_gradients(unary, table, batch, want_unary, want_table)
 
 
 @_opaque("chain_log_partition", _fake_log_partition)
@@ -134,63 +112,60 @@ def _log_partition(
     want_unary: bool, want_table: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """log Z (B,) and, where wanted, the marginals: the gradient of each example's log Z."""
-    p = _arrays(unary, table, start, end, lengths, pinned, order)
-    batch = lengths.shape[0]
-    gradients = _empty_gradients(unary, table, batch, want_unary, want_table)
+    arrays = as_arrays(unary, table, start, end, lengths, pinned, order)
+    gradients = _empty_gradients(unary, table, lengths.shape[0], want_unary, want_table)
+    return _fill_log_partition(arrays, gradients).to(like(unary, table).dtype), *gradients
+
+
+def _fill_log_partition(p: Potentials, gradients: Gradients) -> Tensor:
+    """log Z (B,), float64; its gradients go into those that are not empty."""
+    batch = p.lengths.shape[0]
     value, status = np.zeros(batch), np.zeros(batch, np.int64)
-    wanted = want_unary or want_table
-    _run(chain_sum.log_partition, p, 3 if wanted else 1, wanted, value, *(g.numpy() for g in gradients), status)
+    arrays = [g.numpy() for g in gradients]
+    wanted = any(a.size for a in arrays)
+    _run(chain_sum.log_partition, p, 3 if wanted else 1, wanted, value, *arrays, status)
     _raise_for(status)
-    like = cast(Tensor, unary if unary is not None else table)
-    return torch.from_numpy(value).to(like.dtype), *gradients
+    return torch.from_numpy(value)
 
 
-def _scaled(
-    g: Tensor, gradients: Gradients, lengths: Tensor, needs: tuple[bool, ...],
-    multiply: Callable[[Tensor, Tensor], Tensor] = torch.mul,
-) -> tuple[Maybe, ...]:  # fmt: skip
+def _weighed(g: Tensor, gradients: Gradients, p: Potentials, needs: Sequence[bool], in_place: bool) -> tuple[Maybe, ...]:
     """The gradients of unary, table, start and end, from each example's own and the incoming g (B,)."""
     g_unary, g_table, g_levels = gradients
-    if g_unary.numel():
-        g_unary = multiply(g_unary, g[:, None, None])
-    table: Maybe = None
-    if needs[1]:
-        shared = g_levels.shape[2] == 0
-        table = torch.tensordot(g, g_table, 1) if shared else multiply(g_levels, g[:, None, None, None])
-    return g_unary if needs[0] else None, table, *_ends(g_unary, lengths, needs)
-
-
-def _ends(g_unary: Tensor, lengths: Tensor, needs: tuple[bool, ...]) -> tuple[Maybe, Maybe]:
-    """The gradients of start and end from those of the labels, which are zero beyond a length."""
-    start = g_unary[:, :1].sum((0, 1)) if needs[2] else None
-    end: Maybe = None
-    if needs[3]:
-        last = (lengths - 1).clamp(min=0)
-        end = g_unary[torch.arange(lengths.shape[0]), last].sum(0) if g_unary.shape[1] else g_unary.sum((0, 1))
-    return start, end
+    unary = g_unary if in_place else torch.empty_like(g_unary)
+    H, K = g_table.shape[1:] if needs[1] and p.shared else (0, 0)
+    labels = g_unary.shape[2]
+    table, start, end = (
+        g_unary.new_zeros(shape) for shape in ((H, K), labels if needs[2] else 0, labels if needs[3] else 0)
+    )
+    arrays = [x.numpy() for x in (g_unary, g_table, unary, table, start, end)]
+    chain_sum.weigh(g.contiguous().numpy(), p.lengths, *arrays)
+    if needs[1] and not p.shared:
+        weights = g[:, None, None, None]
+        table = g_levels.mul_(weights) if in_place else g_levels * weights
+    return tuple(x if needed else None for x, needed in zip((unary, table, start, end), needs, strict=False))
 
 
 class _LogPartition(torch.autograd.Function):
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, unary: Maybe, table: Maybe, start: Maybe, end: Maybe, lengths: Tensor, pinned: Maybe, order: int
+        ctx: Any, unary: Maybe, table: Maybe, start: Maybe, end: Maybe, arrays: Potentials
     ) -> Tensor:
         needs = ctx.needs_input_grad
-        ctx.order, ctx.lengths, ctx.wants = order, lengths, (needs[0] or needs[2] or needs[3], needs[1])
-        value, *ctx.gradients = _log_partition(unary, table, start, end, lengths, pinned, order, *ctx.wants)
-        ctx.save_for_backward(unary, table, start, end, pinned)
-        return value
+        ctx.arrays, ctx.wants = arrays, (needs[0] or needs[2] or needs[3], needs[1])
+        ctx.gradients = _empty_gradients(unary, table, arrays.lengths.shape[0], *ctx.wants)
+        ctx.save_for_backward(unary, table, start, end)
+        return _fill_log_partition(arrays, ctx.gradients).to(like(unary, table).dtype)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:  # type: ignore[override]
-        if ctx.gradients is None:  # a second backward pass through a retained graph: the first took them
-            *potentials, pinned = ctx.saved_tensors
-            _, *ctx.gradients = _log_partition(*potentials, ctx.lengths, pinned, ctx.order, *ctx.wants)
-        gradients, ctx.gradients = tuple(ctx.gradients), None
+        if ctx.gradients is None:  # a second pass through a retained graph: the first one's went into its result
+            ctx.gradients = _empty_gradients(*ctx.saved_tensors[:2], g.shape[0], *ctx.wants)
+            _fill_log_partition(ctx.arrays, ctx.gradients)
+        gradients, ctx.gradients = ctx.gradients, None
         with torch.no_grad():
-            # Scaled in place, to keep the peak at one array of gradients.
-            result = _scaled(g, gradients, ctx.lengths, ctx.needs_input_grad, torch.Tensor.mul_)
-        return *(_guard(x) for x in result), None, None, None
+            # In place, to keep the peak at one array of gradients.
+            result = _weighed(g, gradients, ctx.arrays, ctx.needs_input_grad, in_place=True)
+        return *_guard(result, ctx.saved_tensors), None
 
 
 def _setup_log_partition(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -198,10 +173,25 @@ def _setup_log_partition(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor
     ctx.mark_non_differentiable(*output[1:])
 
 
+def _scaled(g: Tensor, gradients: Sequence[Tensor], lengths: Tensor, needs: Sequence[bool]) -> tuple[Maybe, ...]:
+    """What `_weighed` gives, in tensor operations that the compiler can trace."""
+    g_unary, g_table, g_levels = gradients
+    g_unary = g_unary * g[:, None, None]
+    table = start = end = None
+    if needs[1]:
+        table = torch.tensordot(g, g_table, 1) if g_levels.shape[2] == 0 else g_levels * g[:, None, None, None]
+    if needs[2]:
+        start = g_unary[:, :1].sum((0, 1))
+    if needs[3]:
+        last = torch.arange(g_unary.shape[1]) == lengths[:, None] - 1
+        end = (g_unary * last[:, :, None]).sum((0, 1))
+    return g_unary if needs[0] else None, table, start, end
+
+
 def _backward_log_partition(ctx: Any, g: Tensor, *_: Tensor) -> Any:
     *gradients, lengths = ctx.saved_tensors
     needs = tuple(ctx.needs_input_grad[:4])
-    return *_scaled(g, cast(Gradients, tuple(gradients)), lengths, needs), None, None, None, None, None
+    return *_scaled(g, gradients, lengths, needs), None, None, None, None, None
 
 
 _log_partition.operation.register_autograd(_backward_log_partition, setup_context=_setup_log_partition)  # type: ignore[attr-defined]
@@ -210,21 +200,20 @@ _log_partition.operation.register_autograd(_backward_log_partition, setup_contex
 def log_partition(p: Parts) -> Tensor:
     """log Z, (B,)."""
     if torch.compiler.is_compiling():
-        return _log_partition(*p, p.unary is not None, p.table is not None)[0]
-    return cast(Tensor, _LogPartition.apply(*p))
+        return _log_partition(*p.tensors, p.unary is not None, p.table is not None)[0]
+    return cast(Tensor, _LogPartition.apply(*p.potentials, p.arrays))
 
 
 def marginals(p: Parts) -> Tensor:
     """The probability of each arc, (B, T, H, K)."""
-    arrays = _arrays(*p)
     batch, (T, H, K) = p.lengths.shape[0], _shape(p.unary, p.table)
     levels = p.any_potential.new_zeros(batch, T, H, K)
     none = np.zeros((0, 0, 0), levels.numpy().dtype)
     status = np.zeros(batch, np.int64)
-    _run(chain_sum.log_partition, arrays, 4, True, np.zeros(batch), none, none, levels.numpy(), status)
+    _run(chain_sum.log_partition, p.arrays, 4, True, np.zeros(batch), none, none, levels.numpy(), status)
     _raise_for(status)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in p.potentials):
-        return cast(Tensor, _NoSecondDerivative.apply(levels.requires_grad_()))
+        return cast(Tensor, _NoSecondDerivative.apply(levels, *p.potentials))
     return levels
 
 
@@ -234,9 +223,8 @@ def marginals(p: Parts) -> Tensor:
 def _fake_expectation(*arguments: Any) -> tuple[Tensor, ...]:
     p, f, wants = arguments[:7], arguments[7:14], arguments[14:]
     batch = p[4].shape[0]
-    like = p[0] if p[0] is not None else p[1]
     return (
-        like.new_empty(batch),
+        like(p[0], p[1]).new_empty(batch),
         *_empty_gradients(p[0], p[1], batch, wants[0], wants[1]),
         *_empty_gradients(f[0], f[1], batch, wants[2], wants[3]),
     )
@@ -249,35 +237,43 @@ def _expectation(
     want_p_unary: bool, want_p_table: bool, want_f_unary: bool, want_f_table: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """E[score of y under f], y drawn from p (B,), and, where wanted, its gradients in p and in f."""
-    p = _arrays(p_unary, p_table, p_start, p_end, p_lengths, p_pinned, p_order)
-    f = _arrays(f_unary, f_table, f_start, f_end, f_lengths, f_pinned, f_order)
+    p = as_arrays(p_unary, p_table, p_start, p_end, p_lengths, p_pinned, p_order)
+    f = as_arrays(f_unary, f_table, f_start, f_end, f_lengths, f_pinned, f_order)
     batch = p_lengths.shape[0]
     in_p = _empty_gradients(p_unary, p_table, batch, want_p_unary, want_p_table)
     in_f = _empty_gradients(f_unary, f_table, batch, want_f_unary, want_f_table)
+    return _fill_expectation(p, f, in_p, in_f).to(like(p_unary, p_table).dtype), *in_p, *in_f
+
+
+def _fill_expectation(p: Potentials, f: Potentials, in_p: Gradients, in_f: Gradients) -> Tensor:
+    """The expectation (B,), float64; its gradients go into those that are not empty."""
+    batch = p.lengths.shape[0]
     value, status = np.zeros(batch), np.zeros(batch, np.int64)
-    wanted = want_p_unary or want_p_table or want_f_unary or want_f_table
-    arrays = (g.numpy() for g in (*in_p, *in_f))
+    arrays = [g.numpy() for g in (*in_p, *in_f)]
+    wanted = any(a.size for a in arrays)
     _run(chain_sum.expectation, p, 6 if wanted else 3, f, wanted, value, *arrays, status)
     _raise_for(status)
-    like = cast(Tensor, p_unary if p_unary is not None else p_table)
-    return torch.from_numpy(value).to(like.dtype), *in_p, *in_f
+    return torch.from_numpy(value)
 
 
 class _Expectation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> Tensor:
-        needs = ctx.needs_input_grad
-        wants = (needs[0] or needs[2] or needs[3], needs[1], needs[7] or needs[9] or needs[10], needs[8])
-        value, *ctx.gradients = _expectation(*arguments, *wants)
-        ctx.lengths = arguments[4]
-        return value
+    def forward(ctx: Any, *arguments: Any) -> Tensor:  # the potentials of p, those of f, the arrays of both
+        needs, (p, f) = ctx.needs_input_grad, arguments[8:]
+        batch = p.lengths.shape[0]
+        in_p = _empty_gradients(*arguments[0:2], batch, needs[0] or needs[2] or needs[3], needs[1])
+        in_f = _empty_gradients(*arguments[4:6], batch, needs[4] or needs[6] or needs[7], needs[5])
+        ctx.arrays, ctx.gradients = (p, f), (in_p, in_f)
+        ctx.save_for_backward(*arguments[:8])
+        return _fill_expectation(p, f, in_p, in_f).to(like(*arguments[0:2]).dtype)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:  # type: ignore[override]
+        needs = ctx.needs_input_grad
         with torch.no_grad():
-            in_p = _scaled(g, tuple(ctx.gradients[:3]), ctx.lengths, ctx.needs_input_grad[:4])  # type: ignore[arg-type]
-            in_f = _scaled(g, tuple(ctx.gradients[3:]), ctx.lengths, ctx.needs_input_grad[7:11])  # type: ignore[arg-type]
-        return *(_guard(x) for x in in_p), None, None, None, *(_guard(x) for x in in_f), None, None, None
+            in_p = _weighed(g, ctx.gradients[0], ctx.arrays[0], needs[:4], in_place=False)
+            in_f = _weighed(g, ctx.gradients[1], ctx.arrays[1], needs[4:8], in_place=False)
+        return *_guard((*in_p, *in_f), ctx.saved_tensors), None, None
 
 
 def _setup_expectation(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -288,8 +284,8 @@ def _setup_expectation(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, 
 def _backward_expectation(ctx: Any, g: Tensor, *_: Tensor) -> Any:
     *gradients, lengths = ctx.saved_tensors
     needs = ctx.needs_input_grad
-    in_p = _scaled(g, cast(Gradients, tuple(gradients[:3])), lengths, tuple(needs[:4]))
-    in_f = _scaled(g, cast(Gradients, tuple(gradients[3:])), lengths, tuple(needs[7:11]))
+    in_p = _scaled(g, gradients[:3], lengths, needs[:4])
+    in_f = _scaled(g, gradients[3:], lengths, needs[7:11])
     return *in_p, None, None, None, *in_f, None, None, None, None, None, None, None
 
 
@@ -300,8 +296,8 @@ def expectation(p: Parts, f: Parts) -> Tensor:
     """E[score of y under f], y drawn from p. (B,)"""
     if torch.compiler.is_compiling():
         wants = (p.unary is not None, p.table is not None, f.unary is not None, f.table is not None)
-        return _expectation(*p, *f, *wants)[0]
-    return cast(Tensor, _Expectation.apply(*p, *f))
+        return _expectation(*p.tensors, *f.tensors, *wants)[0]
+    return cast(Tensor, _Expectation.apply(*p.potentials, *f.potentials, p.arrays, f.arrays))
 
 
 # --- score -----------------------------------------------------------------------------------------------------------
@@ -310,42 +306,39 @@ def expectation(p: Parts, f: Parts) -> Tensor:
 class _Score(torch.autograd.Function):
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, y: Tensor, unary: Maybe, table: Maybe, start: Maybe, end: Maybe, lengths: Tensor, pinned: Maybe, order: int
+        ctx: Any, y: Tensor, unary: Maybe, table: Maybe, start: Maybe, end: Maybe, arrays: Potentials
     ) -> Tensor:
-        p = _arrays(unary, table, start, end, lengths, pinned, order)
-        value, status = np.zeros(y.shape[:2]), np.zeros(lengths.shape[0], np.int64)
-        labels = y.contiguous()
-        chain_max.score(p, labels.numpy(), value, status)
+        value, status = np.zeros(y.shape[:2]), np.zeros(y.shape[1], np.int64)
+        labels = y.contiguous().numpy()
+        chain_max.score(arrays, labels, value, status)
         _raise_for(status)
-        ctx.save_for_backward(labels, unary, table, start, end, lengths)
-        ctx.order, ctx.impossible = order, torch.from_numpy(value == -np.inf)
-        return torch.from_numpy(value).to(cast(Tensor, unary if unary is not None else table).dtype)
+        ctx.save_for_backward(unary, table, start, end)
+        ctx.labels, ctx.arrays, ctx.impossible = labels, arrays, value == -np.inf
+        return torch.from_numpy(value).to(like(unary, table).dtype)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:  # type: ignore[override]
-        y, unary, table, start, end, lengths = ctx.saved_tensors
-        p = _arrays(unary, table, start, end, lengths, None, ctx.order)
-        like = unary if unary is not None else table
+        weights = np.where(ctx.impossible, 0, g.numpy())
         with torch.no_grad():
             gradients = [
                 torch.zeros_like(x, memory_format=torch.contiguous_format) if needed else None
-                for x, needed in zip((unary, table, start, end), ctx.needs_input_grad[1:5], strict=True)
+                for x, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[1:5], strict=True)
             ]
-            g_unary, g_table, g_start, g_end = gradients
-            shared = table is not None and table.dim() == 2
+            unary, table, start, end = gradients
+            shared, dtype = ctx.arrays.shared, g.dtype
             chain_max.score_gradient(
-                p, y.numpy(), g.masked_fill(ctx.impossible, 0).contiguous().numpy(),
-                _array(g_unary, like.dtype, 3),
-                _array(g_table if shared else None, like.dtype, 2),
-                _array(None if shared else g_table, like.dtype, 4),
-                _array(g_start, like.dtype, 1), _array(g_end, like.dtype, 1),
+                ctx.arrays, ctx.labels, weights,
+                as_array(unary, dtype, 3),
+                as_array(table if shared else None, dtype, 2),
+                as_array(None if shared else table, dtype, 4),
+                as_array(start, dtype, 1), as_array(end, dtype, 1),
             )  # fmt: skip
-        return None, *(_guard(x) for x in gradients), None, None, None
+        return None, *_guard(gradients, ctx.saved_tensors), None
 
 
 def score(p: Parts, y: Tensor) -> Tensor:
     """The score of each output y (n, B, T): (n, B)."""
-    return cast(Tensor, _Score.apply(y, *p))
+    return cast(Tensor, _Score.apply(y, *p.potentials, p.arrays))
 
 
 # --- searches: no derivative -----------------------------------------------------------------------------------------
@@ -362,24 +355,24 @@ def _fake_argmax(
 def _argmax(
     unary: Maybe, table: Maybe, start: Maybe, end: Maybe, lengths: Tensor, pinned: Maybe, order: int
 ) -> tuple[Tensor, Tensor]:
-    p = _arrays(unary, table, start, end, lengths, pinned, order)
+    arrays = as_arrays(unary, table, start, end, lengths, pinned, order)
     batch = lengths.shape[0]
     labels, status = torch.zeros(batch, _shape(unary, table)[0], dtype=torch.int64), np.zeros(batch, np.int64)
-    _run(chain_max.argmax, p, 2, labels.numpy(), status)
+    _run(chain_max.argmax, arrays, 2, labels.numpy(), status)
     _raise_for(status)
     return labels, torch.from_numpy(status != EMPTY)
 
 
 def argmax(p: Parts) -> tuple[Tensor, Tensor]:
     """The best output (B, T), and whether there is any (B,)."""
-    return _argmax(*p)
+    return _argmax(*p.tensors)
 
 
 def topk(p: Parts, k: int) -> Tensor:
     """The k best outputs (B, k, T), best first, -1 where there are fewer."""
     batch, (T, _, _) = p.lengths.shape[0], _shape(p.unary, p.table)
     labels, status = torch.full((batch, k, T), -1), np.zeros(batch, np.int64)
-    _run(chain_max.topk, _arrays(*p), 2 * k, labels.numpy(), status)
+    _run(chain_max.topk, p.arrays, 2 * k, labels.numpy(), status)
     _raise_for(status)
     return labels
 
@@ -387,7 +380,7 @@ def topk(p: Parts, k: int) -> Tensor:
 def sample(p: Parts, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     """Outputs (n, B, T) by inverting P(y | h) at uniforms (n, B, T), and whether there is any (B,)."""
     labels, status = torch.zeros(uniforms.shape, dtype=torch.int64), np.zeros(p.lengths.shape[0], np.int64)
-    _run(chain_sum.sample, _arrays(*p), 3, uniforms.numpy(), labels.numpy(), status)
+    _run(chain_sum.sample, p.arrays, 3, uniforms.numpy(), labels.numpy(), status)
     _raise_for(status)
     return labels, torch.from_numpy(status != EMPTY)
 
@@ -398,6 +391,6 @@ def strata(p: Parts, next_stratum: Tensor, cost_class: Tensor, sizes: Tensor) ->
     best = torch.full((batch, V), -torch.inf, dtype=torch.float64)
     labels, status = torch.zeros(batch, V, T, dtype=torch.int64), np.zeros(batch, np.int64)
     levels = (next_stratum.numpy(), cost_class.numpy(), sizes.numpy())
-    _run(chain_max.strata, _arrays(*p), 2 * V, *levels, best.numpy(), labels.numpy(), status)
+    _run(chain_max.strata, p.arrays, 2 * V, *levels, best.numpy(), labels.numpy(), status)
     _raise_for(status)
     return best.to(p.any_potential.dtype), labels

@@ -1,12 +1,21 @@
 """The tensors that score a batch of chains, as both engines read them."""
 
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 
-class Parts(NamedTuple):
+from structloss.kernels.levels import Potentials
+
+Maybe: TypeAlias = Tensor | None
+
+
+@dataclass(frozen=True)
+class Parts:
     """score(t, h, y) = unary[t, y] + start[y] (t = 0) + end[y] (t = length - 1) + table[t, h, y].
 
     The history h is the last q - 1 labels as a number in base K, oldest first: H = K**(q-1) of them.
@@ -25,17 +34,29 @@ class Parts(NamedTuple):
         """Whether one table scores every position whose whole history exists (t >= q - 1)."""
         return self.table is not None and self.table.dim() == 2
 
+    def replace(self, **changes: Any) -> Self:
+        """The same with some tensors exchanged."""
+        return replace(self, **changes)
+
     @property
-    def potentials(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+    def tensors(self) -> tuple[Maybe, Maybe, Maybe, Maybe, Tensor, Maybe, int]:
+        """All of it, in order."""
+        return self.unary, self.table, self.start, self.end, self.lengths, self.pinned, self.order
+
+    @property
+    def potentials(self) -> tuple[Maybe, Maybe, Maybe, Maybe]:
         """What is differentiated."""
         return self.unary, self.table, self.start, self.end
+
+    @cached_property
+    def arrays(self) -> Potentials:
+        """The same memory as arrays, for the kernels (CPU only)."""
+        return as_arrays(*self.tensors)
 
     @property
     def any_potential(self) -> Tensor:
         """One of them: for its device and dtype."""
-        potential = self.unary if self.unary is not None else self.table
-        assert potential is not None
-        return potential
+        return like(self.unary, self.table)
 
     @property
     def num_labels(self) -> int:
@@ -56,3 +77,43 @@ class Parts(NamedTuple):
     def within(self) -> Tensor:
         """Whether each position is within its example's length, (B, T)."""
         return torch.arange(self.num_positions, device=self.lengths.device) < self.lengths[:, None]
+
+
+def as_array(x: Maybe, dtype: torch.dtype, dims: int) -> np.ndarray[Any, Any]:
+    """The tensor's memory as an array, copied only where it has gaps; an array of size 0 for None."""
+    if x is None:
+        return _ABSENT[dtype, dims]
+    return x.detach().contiguous().numpy()
+
+
+_ABSENT = {
+    (dtype, dims): torch.empty((0,) * dims, dtype=dtype).numpy()
+    for dtype in (torch.float32, torch.float64, torch.int64)
+    for dims in (1, 2, 3, 4)
+}
+
+
+def as_arrays(
+    unary: Maybe, table: Maybe, start: Maybe, end: Maybe, lengths: Tensor, pinned: Maybe, order: int
+) -> Potentials:
+    """What the kernels read."""
+    dtype = like(unary, table).dtype
+    shared = table is not None and table.dim() == 2
+    return Potentials(
+        as_array(unary, dtype, 3),
+        as_array(table, dtype, 4)[None, None] if shared else as_array(table, dtype, 4),
+        as_array(start, dtype, 1),
+        as_array(end, dtype, 1),
+        as_array(lengths, torch.int64, 1),
+        as_array(pinned, torch.int64, 2),
+        shared,
+        order,
+    )
+
+
+def like(unary: Maybe, table: Maybe) -> Tensor:
+    """One of the potentials: for its device and dtype."""
+    if unary is None:
+        assert table is not None
+        return table
+    return unary

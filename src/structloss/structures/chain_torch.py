@@ -39,7 +39,7 @@ def levels(p: Parts) -> list[Tensor]:
     unary = like.new_zeros(batch, T, K) if p.unary is None else torch.where(p.within[:, :, None], p.unary, 0)
     positions = torch.arange(T, device=like.device)
     if p.start is not None:
-        unary = unary + torch.where((positions == 0) & p.within, 1, 0)[:, :, None] * p.start
+        unary = torch.where(((positions == 0) & p.within)[:, :, None], unary + p.start, unary)
     if p.end is not None:
         unary = torch.where((positions == p.lengths[:, None] - 1)[:, :, None], unary + p.end, unary)
     if p.pinned is not None:

@@ -1,0 +1,45 @@
+"""Fixtures for all tests, and the parameters of the inherited suite."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import structloss as sl
+from structloss import kernels
+
+ENGINES = ("native", "torch")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Drop compiled kernels that are older than any kernel's source.
+
+    numba looks only at the file a kernel stands in, not at those it calls; an edit of levels.py must count for all.
+    """
+    folder = Path(kernels.__file__).parent
+    newest = max(source.stat().st_mtime for source in folder.glob("*.py"))
+    for cached in (folder / "__pycache__").glob("*.nb[ic]"):
+        if cached.stat().st_mtime < newest:
+            cached.unlink(missing_ok=True)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A structure's suite names its kinds and edges; every test of it that asks for one gets them all."""
+    for name in ("kind", "edge"):
+        values = getattr(metafunc.cls, f"{name}s", None)
+        if name in metafunc.fixturenames and values:
+            metafunc.parametrize(name, values)
+    if "engine" in metafunc.fixturenames:
+        metafunc.parametrize("engine", ENGINES, indirect=True)
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest):
+    """Run the test under this engine."""
+    with sl.engine(request.param):
+        yield request.param
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)

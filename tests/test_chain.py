@@ -1,0 +1,206 @@
+"""Chain: the inherited suite for every order, dense and from emissions, and what only a chain has."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from suite import Case, StructureSuite, close
+from torch import Tensor
+
+import structloss as sl
+
+LENGTHS = torch.tensor([4, 0, 1, 2])  # powers of two, so that losses divided by a length are exact and ties are ties
+T = 4
+
+
+def hamming(y: Tensor, r: Tensor) -> float:
+    return float(sum(a != b for a, b in zip(y.tolist(), r.tolist(), strict=True) if a >= 0 and b != -100))
+
+
+def relative_hamming(y: Tensor, r: Tensor) -> float:
+    length = sum(a >= 0 for a in y.tolist())
+    return hamming(y, r) / max(1, length)
+
+
+def costly(costs: Tensor):
+    def loss(y: Tensor, r: Tensor) -> float:
+        return sum(costs[b, a].item() for a, b in zip(y.tolist(), r.tolist(), strict=True) if a >= 0 and b != -100)
+
+    return loss
+
+
+def all_outputs(K: int, lengths: Tensor) -> list[Tensor]:
+    return [
+        torch.tensor([[*y, *[-1] * (T - length)] for y in itertools.product(range(K), repeat=length)])
+        for length in lengths.tolist()
+    ]
+
+
+def dense_score(potentials: Tensor, b: int, y: list[int], q: int) -> Tensor:
+    """The definition: a potential for every q labels in a row, index 0 before the first."""
+    total = potentials.new_zeros(())
+    for t in range(len(y)):
+        history = [0] * (q - 1) + y[: t + 1]
+        total = total + potentials[(b, t, *history[-q:])]
+    return total
+
+
+def factored_score(parts: list[Tensor], b: int, y: list[int], q: int) -> Tensor:
+    emissions, *rest = parts
+    total = emissions.new_zeros(())
+    for t, label in enumerate(y):
+        total = total + emissions[b, t, label]
+    if y and q > 1:
+        transitions, start, end = rest
+        total = total + start[y[0]] + end[y[-1]]
+        for t in range(q - 1, len(y)):
+            total = total + transitions[tuple(y[t - q + 1 : t + 1])]
+    return total
+
+
+class TestChain(StructureSuite):
+    kinds = ("dense 1", "dense 2", "dense 3", "dense 4", "emissions 1", "emissions 2", "emissions 3")
+    edges = ("plain", "ties", "forbidden", "empty", "huge", "tiny", "span", "one label")
+
+    def make(self, kind: str, edge: str) -> Case:
+        form, q = kind.split()[0], int(kind.split()[1])
+        K = 1 if edge == "one label" else 2 if q == 4 else 3
+        shapes = [(4, T, *(K,) * q)] if form == "dense" else [(4, T, K)]
+        if form == "emissions" and q > 1:
+            shapes += [(K,) * q, (K,), (K,)]
+        potentials = [self.edge(torch.randn(shape, dtype=torch.float64), edge) for shape in shapes]
+        if edge == "empty":
+            potentials[0][0, 2] = -math.inf  # example 0 has no output
+        for b, length in enumerate(LENGTHS.tolist()):  # garbage where it must not matter
+            potentials[0][b, length:] = math.nan if b % 2 else math.inf
+        if form == "dense" and q > 1:
+            potentials[0][:, 0, 1:] = math.nan  # rows of histories that do not exist at the first position
+        leaves = tuple(x.requires_grad_() for x in potentials)
+
+        def build(x):
+            if form == "dense":
+                return sl.Chain(x[0], LENGTHS)
+            return sl.Chain.from_emissions(x[0], *x[1:], lengths=LENGTHS)
+
+        outputs = all_outputs(K, LENGTHS)
+
+        def score(x):
+            definition = dense_score if form == "dense" else factored_score
+            arguments = x[0] if form == "dense" else list(x)
+            return [
+                torch.stack([definition(arguments, b, [v for v in y if v >= 0], q) for y in ys.tolist()])
+                for b, ys in enumerate(outputs)
+            ]
+
+        reference = torch.randint(0, K, (4, T))
+        partial = torch.where(torch.rand(4, T) < 0.5, reference, -100)
+        costs = torch.randint(0, 4, (K, K)).double() * 0.25
+        losses = [
+            (sl.Hamming(), hamming),
+            (sl.Hamming(normalize=True), relative_hamming),
+            (sl.Hamming(costs), costly(costs)),
+        ]
+        beyond = torch.arange(T) >= LENGTHS[:, None]
+        return Case(
+            leaves, build, outputs, score, reference.masked_fill(beyond, 10**9), partial.masked_fill(beyond, -7), losses
+        )
+
+    @staticmethod
+    def edge(x: Tensor, edge: str) -> Tensor:
+        if edge == "ties":
+            return torch.randint(0, 2, x.shape).double()
+        if edge == "forbidden":
+            return torch.where(torch.rand(x.shape) < 0.3, -math.inf, x)
+        if edge == "huge":
+            return x * 1e6
+        if edge == "tiny":
+            return x * 1e-9
+        if edge == "span":  # some levels just below the span that scaled arithmetic takes, some just above
+            return torch.where(torch.rand(x.shape) < 0.5, x, x - 199)
+        return x
+
+    def marginals_by_enumeration(self, case: Case) -> Tensor:
+        chain = case.structure()
+        K, q = chain.num_labels, chain.order
+        found = torch.zeros(4, T, *(K,) * q, dtype=torch.float64)
+        for b, s in enumerate(case.score(case.potentials)):
+            import oracle
+
+            for y, p in zip(case.outputs[b].tolist(), oracle.probabilities(s.detach()), strict=True):
+                labels = [0] * (q - 1) + [v for v in y if v >= 0]
+                for t in range(len(labels) - q + 1):
+                    found[(b, t, *labels[t : t + q])] += p
+        return found
+
+    def make_long(self, positions: int, dtype: torch.dtype):
+        generator = torch.Generator().manual_seed(3)
+        emissions = 3 * torch.randn(2, positions, 4, generator=generator, dtype=torch.float64)
+        transitions = torch.randn(4, 4, generator=generator, dtype=torch.float64)
+        reference = torch.randint(0, 4, (2, positions), generator=generator)
+        return sl.Chain.from_emissions(emissions.to(dtype), transitions.to(dtype)), reference
+
+
+class TestSafety:
+    """Scaled arithmetic must step aside where it would lose something."""
+
+    def test_a_path_that_falls_behind_by_a_thousand_nats_and_is_the_only_one_left(self, engine: str) -> None:
+        length = 200
+        emissions = torch.zeros(1, length, 2, dtype=torch.float64)
+        emissions[0, :, 1] = -20.0
+        emissions[0, -1, 0] = -math.inf  # only label 1 may end
+        stay = torch.tensor([[0.0, -math.inf], [-math.inf, 0.0]], dtype=torch.float64)
+        chain = sl.Chain.from_emissions(emissions.requires_grad_(), stay)
+        value = chain.log_partition()
+        close(value.detach(), torch.tensor([-20.0 * length], dtype=torch.float64))
+        value.sum().backward()
+        assert emissions.grad is not None
+        close(emissions.grad[0, :, 1], torch.ones(length, dtype=torch.float64))
+
+    @pytest.mark.parametrize("span", [190.0, 199.9, 200.1, 260.0, 800.0, 1e5])
+    def test_both_sides_of_the_border(self, span: float) -> None:
+        emissions = torch.randn(3, 6, 3, dtype=torch.float64)
+        emissions[:, ::2, 1] -= span
+        transitions = torch.randn(3, 3, dtype=torch.float64)
+        transitions[1, 1] += span
+        found = []
+        for name in ("native", "torch"):
+            with sl.engine(name):
+                leaf = emissions.clone().requires_grad_()
+                value = sl.Chain.from_emissions(leaf, transitions).log_partition()
+                found.append((value.detach(), *torch.autograd.grad(value.sum(), leaf)))
+        close(found[0][0], found[1][0])
+        close(found[0][1], found[1][1], 1e-10 * max(1.0, span / 100))
+
+    def test_scores_of_1e_minus_300(self, engine: str) -> None:
+        chain = sl.Chain(torch.full((2, 5, 3, 3), 1e-300, dtype=torch.float64))
+        close(chain.log_partition(), torch.full((2,), 5 * math.log(3), dtype=torch.float64), 1e-14)
+
+    def test_soft_forbidding_with_minus_ten_thousand(self) -> None:
+        transitions = torch.zeros(3, 3)
+        transitions[0, 1] = -1e4
+        chain = sl.Chain.from_emissions(torch.zeros(1, 3, 3), transitions)
+        hard = sl.Chain.from_emissions(torch.zeros(1, 3, 3), transitions.masked_fill(transitions < 0, -math.inf))
+        close(chain.log_partition(), hard.log_partition(), 1e-6)
+
+
+class TestDirectLossGradient:
+    def test_it_is_the_difference_of_feature_counts(self, engine: str) -> None:
+        """McAllester 2010 (8): the gradient is (phi(y_w) - phi(y_direct)) / epsilon, exactly."""
+        K, epsilon = 3, 0.25
+        potentials = torch.randn(5, 6, K, K, dtype=torch.float64, requires_grad=True)
+        reference = torch.randint(0, K, (5, 6))
+        chain = sl.Chain(potentials)
+        value = sl.DirectLoss(sl.Hamming(), epsilon=epsilon, reduction="sum")(chain, reference)
+        (gradient,) = torch.autograd.grad(value, potentials)
+
+        def phi(labels: Tensor) -> Tensor:
+            counts = torch.zeros_like(potentials)
+            for b, y in enumerate(labels.tolist()):
+                for t, label in enumerate(y):
+                    counts[b, t, y[t - 1] if t else 0, label] += 1
+            return counts
+
+        direct = chain.augment(sl.Hamming(), reference, -epsilon).argmax()
+        assert not torch.equal(direct, chain.argmax())
+        assert torch.equal(gradient, (phi(chain.argmax()) - phi(direct)) / epsilon)
