@@ -82,7 +82,7 @@ class Chain(Structure):
         Example:
             >>> import torch, structloss as sl
             >>> stay = torch.tensor([[1., 0.], [0., 1.]])
-            >>> sl.Chain.from_emissions(torch.tensor([[[0., 1.5], [1., 0.], [1., 0.]]]), stay).argmax()
+            >>> sl.Chain.from_emissions(torch.tensor([[[0., 0.5], [1., 0.], [1., 0.]]]), stay).argmax()
             tensor([[0, 0, 0]])
         """
         _check_floating(emissions, "emissions")
