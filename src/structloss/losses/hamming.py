@@ -60,10 +60,11 @@ class Hamming(PositionLoss):
         if self.costs is None:
             wrong = (y != reference).to(torch.get_default_dtype())
         else:
-            for labels, name in ((y.reshape(-1, positions), "y"), (reference.reshape(-1, positions), "reference")):
-                inside = torch.where(counted, 0, positions).new_full((labels.shape[0],), positions)
-                check_labels(torch.where(labels < 0, 0, labels), inside, self.costs.shape[0], name, False)
-            wrong = self.costs.to(y.device)[reference.clamp(min=0), y.clamp(min=0)]
+            for labels, name in ((y, "y"), (reference, "reference")):
+                labels = torch.where(counted, labels, 0).flatten(0, -2)
+                everywhere = labels.new_full((labels.shape[0],), positions)
+                check_labels(labels, everywhere, self.costs.shape[0], name, allow_unknown=False)
+            wrong = self.costs.to(y.device)[torch.where(counted, reference, 0), torch.where(counted, y, 0)]
         total = torch.where(counted, wrong, 0).sum(-1)
         return total / within.sum(-1).clamp(min=1) if self.normalize else total
 

@@ -159,7 +159,7 @@ class Chain(Structure):
         if y.shape[-2:] != wanted or y.dim() > 3:
             raise ValueError(f"y: got shape {tuple(y.shape)}, but wanted {wanted} or (n, {wanted[0]}, {wanted[1]})")
         lengths = self._parts.lengths if y.dim() == 2 else self._parts.lengths.repeat(y.shape[0])
-        check_labels(y.reshape(-1, wanted[1]), lengths, self.num_labels, "y", allow_unknown=False)
+        check_labels(y.flatten(0, -2), lengths, self.num_labels, "y", allow_unknown=False)
         return self._score(y)
 
     def _score(self, y: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ def _following(beta: Tensor, rows: int, K: int) -> Tensor:
     """beta(t + 1, h') (B, states, ...) laid out by the arc (h, y) that leads there: (B, rows, K, ...)."""
     if beta.shape[1] == 1:
         return beta[:, None].expand(-1, rows, K, *beta.shape[2:])
-    blocks = beta.reshape(beta.shape[0], -1, K, *beta.shape[2:])  # (B, blocks, K, ...)
+    blocks = beta.reshape(beta.shape[0], beta.shape[1] // K, K, *beta.shape[2:])  # (B, blocks, K, ...)
     repeats = rows // blocks.shape[1]
     return blocks.repeat(1, repeats, *(1,) * (blocks.dim() - 2))
 
@@ -91,6 +91,9 @@ def log_partition(p: Parts) -> Tensor:
 def marginals(p: Parts, create_graph: bool) -> Tensor:
     """The probability of each arc, (B, T, H, K)."""
     check(p)
+    K, H = p.num_labels, p.num_histories
+    if not p.num_positions:
+        return p.any_potential.new_zeros(p.lengths.shape[0], 0, H, K)
     with torch.enable_grad():
         scores = levels(p)
         if not create_graph:
@@ -99,13 +102,10 @@ def marginals(p: Parts, create_graph: bool) -> Tensor:
         value = backward(p, scores)[0][:, 0]
         value = torch.where(value > -math.inf, value, 0)
         arcs = torch.autograd.grad(value.sum(), scores, create_graph=create_graph, allow_unused=True)
-    K, H = p.num_labels, p.num_histories
     full = []
     for t, (arc, level) in enumerate(zip(arcs, scores, strict=True)):
         arc = torch.zeros_like(level) if arc is None else torch.where((t < p.lengths)[:, None, None], arc, 0)
         full.append(torch.cat([arc, arc.new_zeros(arc.shape[0], H - arc.shape[1], K)], 1))
-    if not full:
-        return p.any_potential.new_zeros(p.lengths.shape[0], 0, H, K)
     return torch.stack(full, 1)
 
 

@@ -37,9 +37,17 @@ class engine:
         _forced.reset(self._tokens.pop())
 
 
+def _forced_name() -> Name | None:
+    return _forced.get()
+
+
+# A compiled graph keeps the engine it was traced under: the compiler cannot read context variables itself.
+torch.compiler.assume_constant_result(_forced_name)
+
+
 def is_native(device: torch.device) -> bool:
     """Whether the native engine computes for tensors of `device`."""
-    forced = _forced.get()
+    forced = _forced_name()
     if forced == "native" and device.type != "cpu":
         raise ValueError(f'engine: "native" is forced, but the potentials are on {device}; the native engine wants "cpu"')
     return device.type == "cpu" if forced is None else forced == "native"

@@ -1,0 +1,117 @@
+"""Bad input: each gives a sentence that names the argument, what came and what was wanted."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import structloss as sl
+
+CHAIN = sl.Chain(torch.zeros(2, 3, 4), lengths=[3, 2])
+LABELS = torch.zeros(2, 3, dtype=torch.int64)
+HAMMING = sl.Hamming()
+
+
+def with_nan(value: float) -> torch.Tensor:
+    potentials = torch.zeros(3, 2, 4, 4)
+    potentials[1, 1, 2, 3] = value
+    return potentials
+
+
+CASES: dict[str, tuple[type[Exception], str, Callable[[], object]]] = {
+    "integer potentials": (TypeError, r"potentials: got torch.int64.*floating", lambda: sl.Chain(torch.zeros(2, 3, 4).long())),
+    "not a tensor": (TypeError, "potentials: got list.*tensor", lambda: sl.Chain([[1.0]])),
+    "too few axes": (ValueError, r"potentials: got shape \(2, 3\).*\(B, T, K\)", lambda: sl.Chain(torch.zeros(2, 3))),
+    "label axes differ": (ValueError, r"potentials: got shape \(2, 3, 4, 5\)", lambda: sl.Chain(torch.zeros(2, 3, 4, 5))),
+    "no labels": (ValueError, r"potentials: got shape \(2, 3, 0\).*K at least 1", lambda: sl.Chain(torch.zeros(2, 3, 0))),
+    "length too long": (ValueError, r"lengths: lengths\[1\] is 4.*0 to 3", lambda: sl.Chain(torch.zeros(2, 3, 4), [3, 4])),
+    "negative length": (ValueError, r"lengths: lengths\[0\] is -1", lambda: sl.Chain(torch.zeros(2, 3, 4), [-1, 3])),
+    "wrong number of lengths": (ValueError, r"lengths: got shape \(3,\).*\(2,\)", lambda: sl.Chain(torch.zeros(2, 3, 4), [1, 2, 3])),
+    "float lengths": (TypeError, "lengths: got torch.float32.*integers", lambda: sl.Chain(torch.zeros(2, 3, 4), torch.ones(2))),
+    "uint8 mask": (TypeError, "lengths: got a mask of torch.uint8.*torch.bool", lambda: sl.Chain(torch.zeros(2, 3, 4), torch.ones(2, 3).byte())),
+    "mask with a gap": (ValueError, "lengths: the mask of example 1 has a gap", lambda: sl.Chain(torch.zeros(2, 3, 4), torch.tensor([[1, 1, 0], [1, 0, 1]]).bool())),
+    "mask of the wrong shape": (ValueError, r"lengths: got a mask of shape \(2, 4\).*\(2, 3\)", lambda: sl.Chain(torch.zeros(2, 3, 4), torch.ones(2, 4).bool())),
+    "emissions of the wrong shape": (ValueError, r"emissions: got shape \(2, 3\)", lambda: sl.Chain.from_emissions(torch.zeros(2, 3))),
+    "transitions of the wrong shape": (ValueError, r"transitions: got shape \(3, 4\).*4 labels", lambda: sl.Chain.from_emissions(torch.zeros(2, 3, 4), torch.zeros(3, 4))),
+    "start of the wrong shape": (ValueError, r"start: got shape \(3,\).*\(4,\)", lambda: sl.Chain.from_emissions(torch.zeros(2, 3, 4), start=torch.zeros(3))),
+    "integer transitions": (TypeError, "transitions: got torch.int64", lambda: sl.Chain.from_emissions(torch.zeros(2, 3, 4), torch.zeros(4, 4).long())),
+    "label out of range": (ValueError, r"y: y\[1, 1\] is 9.*0 to 3", lambda: CHAIN.score(torch.tensor([[0, 1, 2], [0, 9, 7]]))),
+    "unknown label in an output": (ValueError, r"y: y\[0, 0\] is -100.*0 to 3", lambda: CHAIN.score(LABELS - 100)),
+    "output of the wrong shape": (ValueError, r"y: got shape \(2, 2\).*\(2, 3\)", lambda: CHAIN.score(LABELS[:, :2])),
+    "float labels": (TypeError, "y: got torch.float32.*integers", lambda: CHAIN.score(LABELS.float())),
+    "reference out of range": (ValueError, r"reference: reference\[0, 2\] is 4.*0 to 3, or -100", lambda: CHAIN.given(torch.tensor([[0, 1, 4], [0, 0, 0]]))),
+    "reference of the wrong shape": (ValueError, r"reference: got shape \(1, 3\).*\(2, 3\)", lambda: CHAIN.given(LABELS[:1])),
+    "reference list of the wrong length": (ValueError, r"reference: reference\[1\] has 3 labels.*have 2", lambda: CHAIN.augment(HAMMING, [[0, 0, 0], [0, 0, 0]])),
+    "reference list of too few": (ValueError, "reference: got 1 sequences.*batch has 2", lambda: CHAIN.augment(HAMMING, [[0, 0, 0]])),
+    "reference list of strings": (TypeError, "reference: got .*label sequences", lambda: CHAIN.augment(HAMMING, ["ab", "c"])),
+    "epsilon of 0": (ValueError, "epsilon: got 0.*above 0", lambda: sl.DirectLoss(HAMMING, epsilon=0)),
+    "epsilon of infinity": (ValueError, "epsilon: got inf", lambda: sl.DirectLoss(HAMMING, epsilon=math.inf)),
+    "temperature of -1": (ValueError, "temperature: got -1", lambda: sl.RewardAugmented(HAMMING, temperature=-1)),
+    "an unknown reduction": (ValueError, "reduction: got 'avg'.*mean", lambda: sl.Perceptron(reduction="avg")),
+    "a loss that is none": (TypeError, "loss: got 'hamming'.*Hamming", lambda: sl.Risk("hamming")),
+    "a structure that is none": (TypeError, "structure: got Tensor.*Chain", lambda: sl.Perceptron()(torch.zeros(1), LABELS)),
+    "costs that are not square": (ValueError, r"costs: got shape \(2, 3\).*\(K, K\)", lambda: sl.Hamming(torch.zeros(2, 3))),
+    "integer costs": (TypeError, "costs: got torch.int64", lambda: sl.Hamming(torch.zeros(2, 2).long())),
+    "infinite costs": (ValueError, "costs: got an entry that is infinite", lambda: sl.Hamming(torch.full((2, 2), math.inf))),
+    "costs for other labels": (ValueError, "costs: got 2 labels.*has 4", lambda: CHAIN.augment(sl.Hamming(torch.zeros(2, 2)), LABELS)),
+    "k of 0": (ValueError, "k: got 0.*at least 1", lambda: CHAIN.topk(0)),
+    "n of 1.5": (ValueError, "n: got 1.5", lambda: CHAIN.sample(1.5)),
+    "a chain of other labels": (ValueError, "other: got Chain.*labels=5", lambda: CHAIN.kl(sl.Chain(torch.zeros(2, 3, 5)))),
+    "a chain of other lengths": (ValueError, "other: got other lengths", lambda: CHAIN.kl(sl.Chain(torch.zeros(2, 3, 4)))),
+    "a chain of another dtype": (TypeError, "other: got torch.float64.*torch.float32", lambda: CHAIN.kl(sl.Chain(torch.zeros(2, 3, 4).double(), [3, 2]))),
+    "a layer of order 0": (ValueError, "order: got 0", lambda: sl.ChainLayer(3, order=0)),
+    "a layer without labels": (ValueError, "num_labels: got 0", lambda: sl.ChainLayer(0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input_is_named(name: str) -> None:
+    error, sentence, call = CASES[name]
+    with pytest.raises(error, match=sentence):
+        call()
+
+
+OPERATIONS: dict[str, Callable[[sl.Chain], object]] = {
+    "log_partition": lambda c: c.log_partition(),
+    "max": lambda c: c.max(),
+    "argmax": lambda c: c.argmax(),
+    "marginals": lambda c: c.marginals(),
+    "topk": lambda c: c.topk(2),
+    "sample": lambda c: c.sample(2),
+    "entropy": lambda c: c.entropy(),
+    "risk": lambda c: c.expected(HAMMING, torch.zeros(3, 2, dtype=torch.int64)),
+    "reward": lambda c: c.uniform().expectation(c),
+    "strata": lambda c: c.strata(HAMMING, torch.zeros(3, 2, dtype=torch.int64)),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(("value", "found"), [(math.nan, "NaN"), (math.inf, r"\+inf")])
+def test_nan_and_infinity_name_the_example(operation: str, value: float, found: str, engine: str) -> None:
+    with pytest.raises(ValueError, match=rf"potentials: example 1 has {found}"):
+        OPERATIONS[operation](sl.Chain(with_nan(value)))
+    emissions, transitions = torch.zeros(3, 2, 4), torch.zeros(4, 4)
+    emissions[1, 0, 2] = value
+    with pytest.raises(ValueError, match=rf"potentials: example 1 has {found}"):
+        OPERATIONS[operation](sl.Chain.from_emissions(emissions, transitions))
+    transitions[1, 1] = value
+    with pytest.raises(ValueError, match=rf"potentials: example 0 has {found}"):
+        OPERATIONS[operation](sl.Chain.from_emissions(torch.zeros(3, 2, 4), transitions))
+
+
+def test_nan_in_the_score_of_an_output_names_the_example(engine: str) -> None:
+    with pytest.raises(ValueError, match="potentials: example 1 has NaN"):
+        sl.Chain(with_nan(math.nan)).score(torch.tensor([[2, 3]] * 3))
+
+
+def test_sampling_from_nothing_is_a_clear_error(engine: str) -> None:
+    with pytest.raises(ValueError, match="example 0 has no output"):
+        sl.Chain(torch.full((1, 2, 2), -math.inf)).sample(1)
+
+
+def test_too_many_loss_values_for_a_slack_hinge_is_a_clear_error() -> None:
+    costs = torch.rand(12, 12, dtype=torch.float64).fill_diagonal_(0)
+    chain = sl.Chain(torch.zeros(1, 30, 12, dtype=torch.float64))
+    with pytest.raises(ValueError, match="loss: its costs sum to more than .* values over 30 positions"):
+        sl.SlackHinge(sl.Hamming(costs))(chain, torch.arange(30)[None] % 12)
