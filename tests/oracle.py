@@ -115,7 +115,6 @@ def objectives(loss: Loss) -> dict[str, tuple[Objective, Definition]]:
         "Risk": (Risk(loss, reduction=none), lambda s, L, agree: expectation(s, L)),
         "RewardAugmented": (
             RewardAugmented(loss, temperature=0.8, reduction=none),
-            lambda s, L, agree: log_partition(s)
-            - expectation(torch.where(allowed(s), -L / 0.8, -torch.inf), s),
+            lambda s, L, agree: log_partition(s) - expectation(torch.where(allowed(s), -L / 0.8, -torch.inf), s),
         ),
     }

@@ -1,17 +1,17 @@
 """The suite that every structure inherits: a new structure adds generators, and gets all of these tests.
 
-A structure's test class names its `kinds` (ways to build one) and `edges` (what its scores look like), and writes `make`,
-which returns a `Case`: a small batch whose outputs can all be listed.
+A structure's test class names its `kinds` (ways to build one) and `edges` (what its scores look like), and writes
+`make`, which returns a `Case`: a small batch whose outputs can all be listed.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import oracle
 import pytest
 import torch
 from torch import Tensor
 
+import oracle
 import structloss as sl
 from structloss import Structure
 
@@ -38,9 +38,7 @@ class Case:
         ]
 
     def agree(self, reference: Tensor) -> list[Tensor]:
-        return [
-            ((y == r) | (r == -100) | (y == -1)).all(1) for y, r in zip(self.outputs, reference, strict=True)
-        ]
+        return [((y == r) | (r == -100) | (y == -1)).all(1) for y, r in zip(self.outputs, reference, strict=True)]
 
 
 def close(actual: Tensor, wanted: Tensor, tolerance: float = 1e-10) -> None:
@@ -87,7 +85,9 @@ class StructureSuite:
 
     def test_log_partition(self, kind: str, edge: str, engine: str) -> None:
         case = self.make(kind, edge)
-        self.compare(case, case.structure().log_partition(), [oracle.log_partition(s) for s in case.score(case.potentials)])
+        self.compare(
+            case, case.structure().log_partition(), [oracle.log_partition(s) for s in case.score(case.potentials)]
+        )
 
     def test_max_and_argmax(self, kind: str, edge: str, engine: str) -> None:
         case = self.make(kind, edge)
@@ -185,8 +185,7 @@ class StructureSuite:
             self.compare(case, both.max(), [oracle.best(s) for s in restricted])
             self.compare(case, both.entropy(), [oracle.entropy(s) for s in restricted], 1e-9)
             assert both.argmax().tolist() == [
-                o[a][oracle.first_best(s)].tolist()
-                for o, a, s in zip(case.outputs, agrees, restricted, strict=True)
+                o[a][oracle.first_best(s)].tolist() for o, a, s in zip(case.outputs, agrees, restricted, strict=True)
             ]
 
     def test_loss_by_its_own_definition(self, kind: str) -> None:

@@ -5,10 +5,11 @@ import math
 
 import pytest
 import torch
-from suite import Case, StructureSuite, close
 from torch import Tensor
 
 import structloss as sl
+from structloss.structures import chain_native
+from suite import Case, StructureSuite, close
 
 LENGTHS = torch.tensor([4, 0, 1, 2])  # powers of two, so that losses divided by a length are exact and ties are ties
 T = 4
@@ -182,6 +183,47 @@ class TestSafety:
         chain = sl.Chain.from_emissions(torch.zeros(1, 3, 3), transitions)
         hard = sl.Chain.from_emissions(torch.zeros(1, 3, 3), transitions.masked_fill(transitions < 0, -math.inf))
         close(chain.log_partition(), hard.log_partition(), 1e-6)
+
+
+class TestSideBySide:
+    """Batches of the usual CRF go through a kernel of their own; what it cannot do safely is done one by one."""
+
+    @pytest.mark.parametrize("labels", [1, 3, 10, 17])
+    @pytest.mark.parametrize("batch", [20, 32, 70])
+    def test_it_gives_what_the_torch_engine_gives(self, labels: int, batch: int, monkeypatch) -> None:
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 1)  # more threads make one by one the faster way
+        positions = 9
+        lengths = torch.randint(0, positions + 1, (batch,))
+        emissions = torch.randn(batch, positions, labels, dtype=torch.float64)
+        emissions[3, 5, 0] -= 300.0  # a span that is not safe
+        emissions[5, :, 0] += 150.0  # one that is
+        if labels > 1:
+            emissions[4, 5, 1] = -math.inf
+            emissions[6, 2] = -math.inf  # no output, where it is long enough
+        for b, length in enumerate(lengths.tolist()):
+            emissions[b, length:] = math.nan
+        layer = sl.ChainLayer(labels).double()
+        weights = torch.linspace(0.5, 1.5, batch, dtype=torch.float64)
+        found = []
+        for name in ("native", "torch"):
+            with sl.engine(name):
+                leaf = emissions.clone().requires_grad_()
+                value = layer(leaf, lengths).log_partition()
+                finite = torch.where(value > -math.inf, value, 0)
+                found.append(
+                    (value.detach(), *torch.autograd.grad((weights * finite).sum(), [leaf, *layer.parameters()]))
+                )
+        assert chain_native._fits_lanes(layer(emissions, lengths)._parts.arrays)
+        for mine, theirs in zip(*found, strict=True):
+            close(mine, theirs)
+
+    def test_forbidden_transitions_are_done_one_by_one(self) -> None:
+        transitions = torch.zeros(3, 3, dtype=torch.float64)
+        transitions[0, 1] = -math.inf
+        emissions = torch.randn(64, 7, 3, dtype=torch.float64)
+        native = sl.Chain.from_emissions(emissions, transitions).log_partition()
+        with sl.engine("torch"):
+            close(native, sl.Chain.from_emissions(emissions, transitions).log_partition())
 
 
 class TestDirectLossGradient:

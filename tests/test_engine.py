@@ -1,4 +1,4 @@
-"""The native engine where programs put it: compiled graphs, forked workers, many threads; and which engine is chosen."""
+"""The native engine where programs put it: compiled graphs, forked workers, threads; and which engine is chosen."""
 
 import concurrent.futures
 import subprocess
@@ -47,16 +47,14 @@ def test_a_whole_training_step_compiles_into_one_graph(name: str) -> None:
     emissions, labels, lengths = batch(0)
     emissions.requires_grad_()
     torch._dynamo.reset()
-    compiled = torch.compile(
-        lambda e: objective(LAYER(e, lengths), labels), fullgraph=True, backend="aot_eager"
-    )
+    compiled = torch.compile(lambda e: objective(LAYER(e, lengths), labels), fullgraph=True, backend="aot_eager")
     value = compiled(emissions)
     found = [value.detach(), *torch.autograd.grad(value, [emissions, *LAYER.parameters()], allow_unused=True)]
     same(found, step(objective, 0))
 
 
 def test_custom_operations_pass_torchs_own_checks() -> None:
-    emissions, labels, lengths = batch(0)
+    emissions, _, lengths = batch(0)
     transitions = torch.randn(K, K, dtype=torch.float64, requires_grad=True)
     parts = sl.Chain.from_emissions(emissions.requires_grad_(), transitions, lengths=lengths)._parts
     tensors = parts.tensors
@@ -94,9 +92,7 @@ def test_several_threads_at_once() -> None:
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         for _ in range(5):
             same_step = list(pool.map(lambda seed: step(sl.NegativeLogLikelihood(), seed), range(8)))
-            values = list(
-                pool.map(lambda _: sl.Chain.from_emissions(big, torch.zeros(K, K)).log_partition(), range(8))
-            )
+            values = list(pool.map(lambda _: sl.Chain.from_emissions(big, torch.zeros(K, K)).log_partition(), range(8)))
             for a, b in zip(same_step, wanted, strict=True):
                 same(a, b)
             for value in values:

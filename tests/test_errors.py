@@ -113,5 +113,5 @@ def test_sampling_from_nothing_is_a_clear_error(engine: str) -> None:
 def test_too_many_loss_values_for_a_slack_hinge_is_a_clear_error() -> None:
     costs = torch.rand(12, 12, dtype=torch.float64).fill_diagonal_(0)
     chain = sl.Chain(torch.zeros(1, 30, 12, dtype=torch.float64))
-    with pytest.raises(ValueError, match="loss: its costs sum to more than .* values over 30 positions"):
+    with pytest.raises(ValueError, match=r"loss: its costs sum to more than .* values over 30 positions"):
         sl.SlackHinge(sl.Hamming(costs))(chain, torch.arange(30)[None] % 12)

@@ -1,5 +1,6 @@
 """Losses by an independent definition."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,9 +48,5 @@ def test_many_answers_to_each_reference() -> None:
 
 
 def test_a_reference_of_another_length_is_refused() -> None:
-    try:
+    with pytest.raises(ValueError, match="position by position"):
         sl.Hamming()([[0, 1], [1]], [[0, 1], [1, 0]])
-    except ValueError as error:
-        assert "position by position" in str(error)
-    else:
-        raise AssertionError

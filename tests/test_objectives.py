@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from suite import close
 
 import structloss as sl
+from suite import close
 
 B, K = 7, 5
 
@@ -126,7 +126,11 @@ def test_empty_batches_and_no_positions(engine: str) -> None:
         assert chain.marginals().shape == shape
         assert chain.topk(2)[0].tolist() == [[0.0, -math.inf]] * shape[0]
         assert chain.sample(3).shape == (3, *shape[:2])
-        for objective in (sl.NegativeLogLikelihood("none"), sl.Risk(sl.Hamming(), "none"), sl.SlackHinge(sl.Hamming(), "none")):
+        for objective in (
+            sl.NegativeLogLikelihood("none"),
+            sl.Risk(sl.Hamming(), "none"),
+            sl.SlackHinge(sl.Hamming(), "none"),
+        ):
             assert objective(chain, reference).tolist() == [0.0] * shape[0]
 
 

@@ -1,7 +1,8 @@
 """A page of formulas: every objective, from a structure s, a reference r and a loss L.
 
 No objective knows which structure or which loss it got. Each is a number to minimise, an `nn.Module` called as
-`objective(structure, reference)`.
+`objective(structure, reference)`. The reference's own term is made first: autograd then comes to it last, and adds its
+few entries to the gradient of the rest in place.
 """
 
 import math
@@ -55,7 +56,8 @@ class NegativeLogLikelihood(Objective):
     """
 
     def values(self, s: Structure, r: Any) -> Tensor:
-        return s.log_partition() - s.given(r).log_partition()
+        gold = s.given(r).log_partition()
+        return s.log_partition() - gold
 
 
 class SoftmaxMargin(Objective):
@@ -74,7 +76,8 @@ class SoftmaxMargin(Objective):
         self.loss, self.scale = _loss(loss), scale
 
     def values(self, s: Structure, r: Any) -> Tensor:
-        return s.augment(self.loss, r, self.scale).log_partition() - s.given(r).log_partition()
+        gold = s.given(r).log_partition()
+        return s.augment(self.loss, r, self.scale).log_partition() - gold
 
 
 class Perceptron(Objective):
@@ -148,9 +151,7 @@ class DirectLoss(Objective):
         tensor(0.5000)
     """
 
-    def __init__(
-        self, loss: Loss, epsilon: float = 1.0, toward: bool = True, reduction: Reduction = "mean"
-    ) -> None:
+    def __init__(self, loss: Loss, epsilon: float = 1.0, toward: bool = True, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.loss, self.epsilon, self.toward = _loss(loss), _positive(epsilon, "epsilon"), toward
 

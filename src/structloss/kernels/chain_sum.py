@@ -17,6 +17,7 @@ import numpy as np
 
 from structloss.kernels.compile import exact_kernel, kernel, kernel_without_nan
 from structloss.kernels.levels import (
+    DONE,
     EMPTY,
     OK,
     Array,
@@ -98,7 +99,7 @@ def exp_level(scores: Array, rows: int, out: Array) -> tuple[float, float]:
 
 @kernel
 def exp_unary(p: Potentials, b: int, length: int, out: Array, spans: Array) -> float:
-    """out[t, y] = exp(unary score - max over y), spans[t] = the span of the finite ones. Returns the sum of the maxima."""
+    """out[t, y] = exp(unary score - max over y), spans[t] = the span of the finite ones. Returns the maxima's sum."""
     fill_unaries(p, b, length, out)
     K, total, flat = out.shape[1], 0.0, out.reshape(-1)
     for t in range(length):
@@ -116,7 +117,7 @@ def exp_unary(p: Potentials, b: int, length: int, out: Array, spans: Array) -> f
 
 @kernel
 def pull(weights: Array, unary: Array, beta: Array, t: int, rows: int, blocks: int, ahead: Array) -> None:
-    """beta[t, h] = sum over y of weights[h, y] * ahead[h mod blocks, y], ahead[r, y] = unary[t, y] * beta[t + 1, (r, y)]."""
+    """beta[t, h] = sum over y of weights[h, y] * ahead[h mod blocks, y], ahead = unary[t, y] * beta[t + 1, h']."""
     K = unary.shape[1]
     for r in range(blocks):
         for y in range(K):
@@ -152,21 +153,19 @@ def push(weights: Array, coefficients: Array, t: int, rows: int, blocks: int, ou
 
 
 @kernel
-def outer_products(coefficients: Array, ahead: Array, begin: int, end: int, blocks: int, out: Array) -> None:
-    """out[h, y] = sum over t from begin to end of coefficients[t, h] * ahead[t, h mod blocks, y]."""
+def add_outer_products(coefficients: Array, ahead: Array, count: int, blocks: int, out: Array) -> None:
+    """out[h, y] += sum over t < count of coefficients[t, h] * ahead[t, h mod blocks, y], four t at a time."""
     H, K = out.shape
+    whole = count // 4 * 4
     for h in range(H):
         r = h % blocks
-        for y in range(K):
-            out[h, y] = 0.0
-        rest = begin + max(0, end - begin) // 4 * 4
-        for t in range(begin, rest, 4):
+        for t in range(0, whole, 4):
             c0, c1, c2, c3 = coefficients[t, h], coefficients[t + 1, h], coefficients[t + 2, h], coefficients[t + 3, h]
             for y in range(K):
                 out[h, y] += (c0 * ahead[t, r, y] + c1 * ahead[t + 1, r, y]) + (
                     c2 * ahead[t + 2, r, y] + c3 * ahead[t + 3, r, y]
                 )
-        for t in range(rest, end):
+        for t in range(whole, count):
             c = coefficients[t, h]
             for y in range(K):
                 out[h, y] += c * ahead[t, r, y]
@@ -352,34 +351,40 @@ def forward_shared(
 ) -> None:  # fmt: skip
     """What `forward` gives, for a scaled chain with a shared table, at a fifth of the cost.
 
-    With c(t, h) = mu(t, h) / (norm[t] * beta[t, h]) and a(t, h') = unary[t, y] * beta[t + 1, h'], a level is one product
+    With c(t, h) = mu(t, h) / (norm[t] * beta[t, h]) and a(t, h') = unary[t, y] * beta[t + 1, h'], a level is a product
     mu(t + 1, h') = a(t, h') * sum over h of c(t, h) * E[h, y], and the marginals of the table, summed over t, are
-    E[h, y] times the sum over t of c(t, h) * a(t, h').
+    E[h, y] times the sum over t of c(t, h) * a(t, h'), made for as many t at a time as `coefficients` has rows.
     """
     K, H, order, want_unary = num_labels(p), num_histories(p), p.order, g_unary.size > 0
     blocked_mu = mu.reshape(ahead.shape[1:])
     mu[0] = 1.0
+    level[:] = 0.0
+    filled = 0
     for t in range(length):
         rows = H if t >= order - 1 else K**t
         blocks = H // K if t >= order - 1 else rows
         for h in range(rows):
-            coefficients[t, h] = mu[h] / (norm[t] * beta[t, h]) if beta[t, h] > 0.0 else 0.0
+            coefficients[filled, h] = mu[h] / (norm[t] * beta[t, h]) if beta[t, h] > 0.0 else 0.0
         if t >= order - 1:
-            push(shared, coefficients, t, rows, blocks, blocked_mu)
+            push(shared, coefficients, filled, rows, blocks, blocked_mu)
         else:
             for h in range(rows):
                 for y in range(K):
-                    blocked_mu[h, y] = coefficients[t, h]
+                    blocked_mu[h, y] = coefficients[filled, h]
         for r in range(blocks):
             for y in range(K):
-                ahead[t, r, y] = unary[t, y] * beta[t + 1, r * K + y]
-                blocked_mu[r, y] *= ahead[t, r, y]
+                ahead[filled, r, y] = unary[t, y] * beta[t + 1, r * K + y]
+                blocked_mu[r, y] *= ahead[filled, r, y]
         if want_unary:
             for r in range(blocks):
                 for y in range(K):
                     g_unary[b, t, y] += blocked_mu[r, y]
+        if t >= order - 1:
+            filled += 1
+        if filled == coefficients.shape[0] or t == length - 1:
+            add_outer_products(coefficients, ahead, filled, H // K, level)
+            filled = 0
     if g_table.size:
-        outer_products(coefficients, ahead, p.order - 1, length, H // K, level)
         for h in range(H):
             for y in range(K):
                 g_table[b, h, y] = level[h, y] * shared[h, y]
@@ -393,17 +398,21 @@ def log_partition(
     """value (B,) = log Z; with `gradient` also the marginals, each into the array that is there (size 0: not wanted).
 
     g_unary (B, T, K): of labels; g_table (B, H, K): of the shared table, summed over positions; g_levels (B, T, H, K):
-    of arcs. They come zeroed and stay so beyond a length. Time L * K**q an example, memory 3 * L * H a worker.
+    of arcs. They come zeroed and stay so beyond a length. Examples whose status is DONE are left alone.
+    Time L * K**q an example, memory L * H a worker.
     """
     K, H, T = num_labels(p), num_histories(p), num_positions(p)
     beta, unary, norm = np.empty((T + 1, H)), np.empty((T, K)), np.empty(T)
     mu, mu_next = np.empty(H), np.empty(H)
     blocks = max(1, H // K)
     factored = gradient and p.shared and H > 1 and g_levels.size == 0
-    coefficients, ahead = np.empty((T if factored else 0, H)), np.empty((T if factored else 1, blocks, K))
+    together = min(T, 64) if factored else 1
+    coefficients, ahead = np.empty((together, H)), np.empty((together, blocks, K))
     level, shared = np.empty((H, K)), np.empty((H, K))
     shared_top, shared_span = shared_weights(p, shared)
     for b in range(worker, p.lengths.shape[0], workers):
+        if status[b] == DONE:
+            continue
         length = p.lengths[b]
         scaled, value[b], status[b] = backward(
             p, b, length, shared, shared_top, shared_span, beta, unary, norm, ahead[0], level
@@ -411,13 +420,9 @@ def log_partition(
         if not gradient or status[b] != OK or value[b] == -np.inf:
             continue
         if scaled and factored:
-            forward_shared(
-                p, b, length, shared, beta, unary, norm, mu, level, coefficients, ahead, g_unary, g_table
-            )
+            forward_shared(p, b, length, shared, beta, unary, norm, mu, level, coefficients, ahead, g_unary, g_table)
         else:
-            forward(
-                p, b, length, scaled, shared, beta, unary, norm, mu, mu_next, level, g_unary, g_table, g_levels
-            )
+            forward(p, b, length, scaled, shared, beta, unary, norm, mu, mu_next, level, g_unary, g_table, g_levels)
 
 
 @kernel

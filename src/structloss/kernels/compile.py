@@ -35,7 +35,7 @@ def kernel_without_nan(function: F) -> F:
     return cast(F, numba.njit(cache=True, nogil=True, fastmath=fastmath, error_model="numpy")(function))
 
 
-class _SayOnce(event.Listener):  # type: ignore[misc]  # numba ships no types
+class _SayOnce(event.Listener):
     """Tell a waiting user, once, that kernels of this package are being compiled (cache hits fire no event)."""
 
     said = False
@@ -44,7 +44,9 @@ class _SayOnce(event.Listener):  # type: ignore[misc]  # numba ships no types
         module = happening.data["dispatcher"].py_func.__module__
         if not self.said and module.startswith("structloss."):
             type(self).said = True
-            print("structloss: compiling kernels for this machine (once, some seconds) ...", file=sys.stderr, flush=True)
+            print(
+                "structloss: compiling kernels for this machine (once, some seconds) ...", file=sys.stderr, flush=True
+            )
 
     def on_end(self, happening: Any) -> None:
         pass

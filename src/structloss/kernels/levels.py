@@ -7,17 +7,18 @@ min(H, K**t) histories exist: before the first position history axes take index 
     score(t, h, y) = unary[t, y] + start[y] (t = 0) + end[y] (t = length - 1) + table[t, h, y]
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from structloss.kernels.compile import kernel
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 Labels = NDArray[np.int64]
 
-OK, NOT_A_NUMBER, PLUS_INFINITY, EMPTY = 0, 1, 2, 3
+# What a kernel says of an example: DONE before it is run means that another kernel did it.
+DONE, OK, NOT_A_NUMBER, PLUS_INFINITY, EMPTY = -1, 0, 1, 2, 3
 
 
 class Potentials(NamedTuple):
@@ -36,19 +37,19 @@ class Potentials(NamedTuple):
 @kernel
 def num_labels(p: Potentials) -> int:
     """K."""
-    return max(p.unary.shape[2], p.table.shape[3])
+    return int(max(p.unary.shape[2], p.table.shape[3]))
 
 
 @kernel
 def num_histories(p: Potentials) -> int:
     """H = K**(q-1)."""
-    return max(1, p.table.shape[2])
+    return int(max(1, p.table.shape[2]))
 
 
 @kernel
 def num_positions(p: Potentials) -> int:
     """T."""
-    return max(p.unary.shape[1], p.table.shape[1])
+    return int(max(p.unary.shape[1], p.table.shape[1]))
 
 
 @kernel
@@ -112,9 +113,8 @@ def has_table(p: Potentials, t: int) -> bool:
 @kernel
 def table_at(p: Potentials, b: int, t: int) -> Array:
     """The (H, K) scores of level t of example b."""
-    if p.shared:
-        return p.table[0, 0]
-    return p.table[b, t]
+    level: Array = p.table[0, 0] if p.shared else p.table[b, t]
+    return level
 
 
 @kernel

@@ -21,7 +21,7 @@ def merge_equal(values: Array, count: int) -> int:
 @kernel
 def nearest(values: Array, count: int, value: float) -> int:
     """The index of the entry of the sorted values[:count] that equals `value` up to rounding."""
-    i = np.searchsorted(values[:count], value)
+    i = int(np.searchsorted(values[:count], value))
     if i > 0 and (i == count or value - values[i - 1] < values[i] - value):
         i -= 1
     return i
@@ -37,7 +37,7 @@ def fill_levels(
     are equal share a class; next_stratum (B, T, V, C): the stratum of level t + 1 that stratum v of level t leads to
     with a label of class c, or -1. Returns 0, or, where V or C is too small, the size that was needed, at least.
     """
-    B, T, K = costs.shape
+    B, _, K = costs.shape
     V, C = next_stratum.shape[2], next_stratum.shape[3]
     distinct, after, sums = np.empty(K), np.empty(V), np.empty(V * K)
     for b in range(B):

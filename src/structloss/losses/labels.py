@@ -29,13 +29,17 @@ def as_lengths(lengths: Tensor | Sequence[int] | None, batch: int, positions: in
     if lengths.dtype not in _INTEGERS:
         raise TypeError(f"lengths: got {lengths.dtype}, but wanted integers (B,) or a boolean mask (B, T)")
     if lengths.shape != (batch,):
-        raise ValueError(f"lengths: got shape {tuple(lengths.shape)}, but wanted ({batch},), one length for each example")
+        raise ValueError(
+            f"lengths: got shape {tuple(lengths.shape)}, but wanted ({batch},), one length for each example"
+        )
     lengths = lengths.to(device=device, dtype=torch.int64)
     if not torch.compiler.is_compiling() and batch:
         on_cpu = lengths.cpu().numpy()
         if on_cpu.min() < 0 or on_cpu.max() > positions:
             b = int(((on_cpu < 0) | (on_cpu > positions)).argmax())
-            raise ValueError(f"lengths: lengths[{b}] is {on_cpu[b]}, but wanted 0 to {positions}, the number of positions")
+            raise ValueError(
+                f"lengths: lengths[{b}] is {on_cpu[b]}, but wanted 0 to {positions}, the number of positions"
+            )
     return lengths
 
 
@@ -47,7 +51,9 @@ def _lengths_of_mask(mask: Tensor, batch: int, positions: int) -> Tensor:
         prefix = torch.arange(positions, device=mask.device) < lengths[:, None]
         wrong = (mask != prefix).any(1)
         if wrong.any():
-            raise ValueError(f"lengths: the mask of example {int(wrong.int().argmax())} has a gap, but wanted True, then False")
+            raise ValueError(
+                f"lengths: the mask of example {int(wrong.int().argmax())} has a gap, but wanted True, then False"
+            )
     return lengths
 
 
@@ -62,7 +68,9 @@ def as_padded(labels: Labels, name: str, device: torch.device | None = None) -> 
     try:
         rows = [torch.as_tensor(row) for row in labels]
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{name}: got {labels!r:.60}, but wanted a tensor (B, T) or a list of label sequences") from error
+        raise TypeError(
+            f"{name}: got {labels!r:.60}, but wanted a tensor (B, T) or a list of label sequences"
+        ) from error
     for b, row in enumerate(rows):
         if row.dim() != 1 or (row.numel() and row.dtype not in _INTEGERS):
             raise TypeError(f"{name}: {name}[{b}] is {labels[b]!r:.60}, but wanted a sequence of integer labels")
@@ -74,7 +82,7 @@ def as_padded(labels: Labels, name: str, device: torch.device | None = None) -> 
 
 
 def check_labels(labels: Tensor, lengths: Tensor, num_labels: int, name: str, allow_unknown: bool) -> None:
-    """Raise unless every label of (B, T) within its length is 0 to num_labels - 1 (or UNKNOWN where that is allowed)."""
+    """Raise unless every label of (B, T) within its length is 0 to num_labels - 1 (or UNKNOWN, where allowed)."""
     if torch.compiler.is_compiling():
         return
     b, t = first_bad_label(labels.cpu().numpy(), lengths.cpu().numpy(), num_labels, allow_unknown)

@@ -49,7 +49,9 @@ class Chain(Structure):
         order = potentials.dim() - 2
         shape = tuple(potentials.shape)
         if order < 1 or len(set(shape[2:])) != 1 or shape[-1] == 0:
-            raise ValueError(f"potentials: got shape {shape}, but wanted (B, T, K), (B, T, K, K), ... with K at least 1")
+            raise ValueError(
+                f"potentials: got shape {shape}, but wanted (B, T, K), (B, T, K, K), ... with K at least 1"
+            )
         potentials = _at_least_float32(potentials)
         lengths = as_lengths(lengths, shape[0], shape[1], potentials.device)
         if order == 1:
@@ -97,7 +99,9 @@ class Chain(Structure):
             _check_floating(x, name)
             if x.dim() == 0 or set(x.shape) != {K} or (name != "transitions" and x.dim() != 1):
                 wanted = f"({K}, ..., {K})" if name == "transitions" else f"({K},)"
-                raise ValueError(f"{name}: got shape {tuple(x.shape)}, but wanted {wanted}, as emissions have {K} labels")
+                raise ValueError(
+                    f"{name}: got shape {tuple(x.shape)}, but wanted {wanted}, as emissions have {K} labels"
+                )
             if x.device != emissions.device:
                 raise ValueError(f"{name}: got device {x.device}, but the emissions are on {emissions.device}")
             return x.to(emissions.dtype)
@@ -193,7 +197,7 @@ class Chain(Structure):
         """
         only = self._only_output()
         if only is not None:
-            return self._score(only)
+            return only
         with torch.no_grad():
             labels, _ = self._best()
         return self._score(labels)  # -inf, with zero gradient, where there is no output: then every score is
@@ -208,18 +212,17 @@ class Chain(Structure):
         """
         only = self._only_output()
         if only is not None:
-            return self._score(only)
-        engine = chain_native if self._native else chain_torch
-        return engine.log_partition(self._parts)
+            return only
+        return chain_native.log_partition(self._parts) if self._native else chain_torch.log_partition(self._parts)
 
     def _only_output(self) -> Tensor | None:
-        """The output, where every label of every example is given."""
+        """The score of the one output, where every label of every example is given."""
         pinned = self._parts.pinned
         if pinned is None or torch.compiler.is_compiling():
             return None
         if any_unknown(pinned.cpu().numpy(), self._parts.lengths.cpu().numpy()):
             return None
-        return pinned
+        return self._of(self._parts.replace(pinned=None))._score(pinned)
 
     def marginals(self) -> Tensor:
         r"""The probability of every q labels in a row, (B, T, K, ..., K): the gradient of `log_partition()`.

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-
 from structloss.kernels.levels import Potentials
 
 Maybe: TypeAlias = Tensor | None
@@ -36,7 +35,10 @@ class Parts:
 
     def replace(self, **changes: Any) -> Self:
         """The same with some tensors exchanged."""
-        return replace(self, **changes)
+        changed = replace(self, **changes)
+        if "arrays" in self.__dict__ and changes.keys() == {"pinned"}:
+            changed.__dict__["arrays"] = self.arrays._replace(pinned=as_array(changed.pinned, torch.int64, 2))
+        return changed
 
     @property
     def tensors(self) -> tuple[Maybe, Maybe, Maybe, Maybe, Tensor, Maybe, int]:

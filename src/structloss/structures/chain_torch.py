@@ -124,7 +124,7 @@ def score(p: Parts, y: Tensor) -> Tensor:
     """The score of each output y (n, B, T): (n, B)."""
     K, H = p.num_labels, p.num_histories
     total = p.any_potential.new_zeros(y.shape[:2])
-    history = torch.zeros_like(y[:, :, 0]) if y.shape[2] else None
+    history = y.new_zeros(y.shape[:2])
     y = torch.where(p.within, y, 0)
     batch = torch.arange(y.shape[1], device=y.device)
     for t, level in enumerate(levels(p)):

@@ -49,5 +49,7 @@ def is_native(device: torch.device) -> bool:
     """Whether the native engine computes for tensors of `device`."""
     forced = _forced_name()
     if forced == "native" and device.type != "cpu":
-        raise ValueError(f'engine: "native" is forced, but the potentials are on {device}; the native engine wants "cpu"')
+        raise ValueError(
+            f'engine: "native" is forced, but the potentials are on {device}; the native engine wants "cpu"'
+        )
     return device.type == "cpu" if forced is None else forced == "native"

@@ -37,8 +37,8 @@ def strata_levels(costs: Tensor, lengths: Tensor) -> Levels:
             break
         if needed > _MOST_VALUES:
             raise ValueError(
-                f"loss: its costs sum to more than {_MOST_VALUES} different values over {positions} positions, too many "
-                "to search one by one; wanted costs that are multiples of one number (rounded costs, for instance)"
+                f"loss: its costs sum to more than {_MOST_VALUES} different values over {positions} positions, too "
+                "many to search one by one; wanted costs that are multiples of one number (rounded costs, for instance)"
             )
         strata, classes = max(strata, 2 * needed), labels
     most = int(sizes[:, 0].max()) if batch else 1

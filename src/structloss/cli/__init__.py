@@ -1,0 +1,33 @@
+"""The `structloss` command: one module a subcommand."""
+
+from typing import Annotated
+
+import typer
+
+from structloss import __version__
+from structloss.cli import demo
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Train structured-prediction models on the loss you report, exactly.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
+app.command()(demo.demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"structloss {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
