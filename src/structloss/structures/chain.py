@@ -96,6 +96,8 @@ class Chain(Structure):
         def alike(x: Tensor | None, name: str) -> Tensor | None:
             if x is None:
                 return None
+            if x.dtype == emissions.dtype and x.device == emissions.device and x.shape == (K,):
+                return x
             _check_floating(x, name)
             if x.dim() == 0 or set(x.shape) != {K} or (name != "transitions" and x.dim() != 1):
                 wanted = f"({K}, ..., {K})" if name == "transitions" else f"({K},)"
@@ -122,12 +124,12 @@ class Chain(Structure):
 
     @property
     def order(self) -> int:
-        """q: how many labels in a row a potential sees."""
+        """How many labels in a row a potential sees, q."""
         return self._parts.order
 
     @property
     def num_labels(self) -> int:
-        """K."""
+        """How many labels there are, K."""
         return self._parts.num_labels
 
     @property

@@ -15,7 +15,7 @@ from torch import Tensor
 from structloss.kernels import chain_lanes, chain_max, chain_sum
 from structloss.kernels.levels import DONE, EMPTY, NOT_A_NUMBER, OK, PLUS_INFINITY, Potentials
 from structloss.kernels.workers import run
-from structloss.structures.chain_parts import Maybe, Parts, as_array, as_arrays, like
+from structloss.structures.chain_parts import Maybe, Parts, as_arrays, like
 
 A = ParamSpec("A")
 R = TypeVar("R")
@@ -96,6 +96,7 @@ def _guard(gradients: Sequence[Maybe], potentials: Sequence[Maybe]) -> tuple[May
 
 
 def _empty_gradients(unary: Maybe, table: Maybe, batch: int, want_unary: bool, want_table: bool) -> Gradients:
+    """Zeros for each that is wanted, and an empty tensor for each that is not."""
     T, H, K = _shape(unary, table)
     scores = like(unary, table)
     shared = table is not None and table.dim() == 2
@@ -133,10 +134,9 @@ def _fill_log_partition(p: Potentials, gradients: Gradients) -> Tensor:
     wanted = any(a.size for a in arrays)
     passes = 3 if wanted else 1
     if _fits_lanes(p):
-        order = np.argsort(p.lengths, kind="stable")
         groups, (_, T, K) = -(-value.size // chain_lanes.LANES), p.unary.shape
         steps = value.size * T * K * (K // 4 + 2) * passes
-        _spread(chain_lanes.log_partition_lanes, groups, steps, p, order, wanted, value, *arrays[:2], status)
+        _spread(chain_lanes.log_partition_lanes, groups, steps, p, wanted, value, *arrays[:2], status)
     if value.size and status.max() > DONE:
         _run(chain_sum.log_partition, p, passes, wanted, value, *arrays, status)
         _raise_for(status)
@@ -173,18 +173,23 @@ def _weighed(
 ) -> tuple[Maybe, ...]:
     """The gradients of unary, table, start and end, from each example's own and the incoming g (B,)."""
     g_unary, g_table, g_levels = gradients
-    unary = g_unary if in_place else torch.empty_like(g_unary)
-    H, K = g_table.shape[1:] if needs[1] and p.shared else (0, 0)
-    labels = g_unary.shape[2]
-    table, start, end = (
-        g_unary.new_zeros(shape) for shape in ((H, K), labels if needs[2] else 0, labels if needs[3] else 0)
-    )
-    arrays = [x.numpy() for x in (g_unary, g_table, unary, table, start, end)]
-    chain_sum.weigh(g.contiguous().numpy(), p.lengths, *arrays)
-    if needs[1] and not p.shared:
+    own, dtype = g_unary.numpy(), p.unary.dtype
+    unary = own if in_place else np.empty_like(own)
+    table = np.zeros(g_table.shape[1:] if needs[1] and p.shared else (0, 0), dtype)
+    start, end = np.zeros(own.shape[2] if needs[2] else 0, dtype), np.zeros(own.shape[2] if needs[3] else 0, dtype)
+    chain_sum.weigh(g.contiguous().numpy(), p.lengths, own, g_table.numpy(), unary, table, start, end)
+    in_table: Maybe = None
+    if needs[1] and p.shared:
+        in_table = torch.from_numpy(table)
+    elif needs[1]:
         weights = g[:, None, None, None]
-        table = g_levels.mul_(weights) if in_place else g_levels * weights
-    return tuple(x if needed else None for x, needed in zip((unary, table, start, end), needs, strict=False))
+        in_table = g_levels.mul_(weights) if in_place else g_levels * weights
+    in_unary = (g_unary if in_place else torch.from_numpy(unary)) if needs[0] else None
+    return in_unary, in_table, _needed(start, needs[2]), _needed(end, needs[3])
+
+
+def _needed(array: np.ndarray[Any, Any], needed: bool) -> Maybe:
+    return torch.from_numpy(array) if needed else None
 
 
 class _LogPartition(torch.autograd.Function):
@@ -353,26 +358,21 @@ class _Score(torch.autograd.Function):
         _raise_for(status)
         ctx.save_for_backward(unary, table, start, end)
         ctx.labels, ctx.arrays, ctx.impossible = labels, arrays, value == -np.inf
-        ctx.dtype = arrays.unary.dtype
         return _tensor(value, arrays)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
+        p, dtype, needs = ctx.arrays, ctx.arrays.unary.dtype, ctx.needs_input_grad[1:5]
         weights = np.where(ctx.impossible, 0, g.numpy())
-        with torch.no_grad():
-            gradients = [
-                torch.from_numpy(np.zeros(x.shape, ctx.dtype)) if needed else None  # untouched pages take no memory
-                for x, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[1:5], strict=True)
-            ]
-            unary, table, start, end = gradients
-            shared, dtype = ctx.arrays.shared, g.dtype
-            chain_max.score_gradient(
-                ctx.arrays, ctx.labels, weights,
-                as_array(unary, dtype, 3),
-                as_array(table if shared else None, dtype, 2),
-                as_array(None if shared else table, dtype, 4),
-                as_array(start, dtype, 1), as_array(end, dtype, 1),
-            )  # fmt: skip
+        # Zeros of numpy's take no memory until they are written to.
+        unary, table, start, end = (
+            np.zeros(x.shape if needed else (0,) * x.ndim, dtype) for x, needed in zip(p[:4], needs, strict=True)
+        )
+        none = np.zeros((0, 0), dtype), np.zeros((0, 0, 0, 0), dtype)
+        in_table = (table[0, 0] if needs[1] else none[0], none[1]) if p.shared else (none[0], table)
+        chain_max.score_gradient(p, ctx.labels, weights, unary, *in_table, start, end)
+        found = (unary, in_table[0] if p.shared else table, start, end)
+        gradients = [_needed(array, needed) for array, needed in zip(found, needs, strict=True)]
         return None, *_guard(gradients, ctx.saved_tensors), None
 
 

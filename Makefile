@@ -1,0 +1,49 @@
+# Every target works from a fresh clone: all of them need .venv/.installed, which is made again when pyproject.toml or
+# constraints.txt change. An environment that is already there is kept and brought up to date, never recreated.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS := train,sklearn,speech,fst,bench,docs,dev
+# Processes that run tests: one a core, at most four, because each of them also has torch's threads.
+TEST_PROCESSES ?= auto
+PYTEST_FLAGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint bench docs clean
+
+help: ## Say what can be made.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## Make .venv with everything that tests, benchmarks and documentation use.
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The constraints pin torch too: without them pip may fetch another build of several gigabytes.
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+demo: $(STAMP) ## Train one small model under every objective; results in out/demo.
+	$(BIN)/structloss demo
+
+test: $(STAMP) ## Run the tests and the examples in docstrings.
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --maxprocesses 4 $(PYTEST_FLAGS)
+
+lint: $(STAMP) ## Check style and types.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict -p structloss
+
+bench: $(STAMP) ## Run every benchmark; results in benchmarks/results.
+	@set -e; for script in benchmarks/*.py; do echo "$$script"; $(BIN)/python "$$script"; done
+
+docs: $(STAMP) ## Build the documentation into docs/_build/html; a warning is an error.
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+clean: ## Remove what was built or cached, the compiled kernels too; .venv and results stay.
+	rm -rf docs/_build build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
