@@ -2,11 +2,14 @@
 
 import itertools
 import math
+from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+import oracle
 import structloss as sl
 from structloss.structures import chain_native
 from suite import Case, StructureSuite, close
@@ -126,8 +129,6 @@ class TestChain(StructureSuite):
         K, q = chain.num_labels, chain.order
         found = torch.zeros(4, T, *(K,) * q, dtype=torch.float64)
         for b, s in enumerate(case.score(case.potentials)):
-            import oracle
-
             for y, p in zip(case.outputs[b].tolist(), oracle.probabilities(s.detach()), strict=True):
                 labels = [0] * (q - 1) + [v for v in y if v >= 0]
                 for t in range(len(labels) - q + 1):
@@ -140,6 +141,144 @@ class TestChain(StructureSuite):
         transitions = torch.randn(4, 4, generator=generator, dtype=torch.float64)
         reference = torch.randint(0, 4, (2, positions), generator=generator)
         return sl.Chain.from_emissions(emissions.to(dtype), transitions.to(dtype)), reference
+
+
+def strings_of(reference: list[list[int]]) -> list[np.ndarray]:
+    return [np.array(r, np.int64) for r in reference]
+
+
+class TestAugmentedChain(TestChain):
+    """A chain augmented with a machine is a structure: it gets the whole suite."""
+
+    kinds = ("edit dense 2", "capped emissions 2", "smith dense 1", "ngram emissions 3", "both dense 2")
+    edges = ("plain", "ties", "forbidden", "empty", "huge", "span", "one label")
+    references: ClassVar = [[0, 2, 1], [1], [], [1, 1, 5]]
+
+    def make(self, kind: str, edge: str) -> Case:
+        name, rest = kind.split(" ", 1)
+        losses = {
+            "edit": [(sl.EditDistance(), 0.5)],
+            "capped": [(sl.EditDistance(1.0, 3.0, 2.0, cap=4), -1.0)],
+            "smith": [(sl.SmithWaterman(), 0.25)],
+            "ngram": [(sl.NGram(2), 2.0)],
+            "both": [(sl.EditDistance(cap=2), 1.5), (sl.SmithWaterman(cap=3), -0.5)],
+        }[name]
+        case = super().make(rest, edge)
+        plain_build, plain_score = case.build, case.score
+
+        def build(x):
+            chain = plain_build(x)
+            for loss, scale in losses:
+                chain = chain.augment(loss, self.references, scale)
+            return chain
+
+        def score(x):
+            return [
+                s
+                + sum(
+                    scale * torch.tensor([loss.distance(y[y >= 0], r) for y in ys.numpy()], dtype=torch.float64)
+                    for loss, scale in losses
+                )
+                for s, ys, r in zip(plain_score(x), case.outputs, strings_of(self.references), strict=True)
+            ]
+
+        case.build, case.score = build, score
+        if edge in ("ties", "huge") and name == "ngram":
+            case.losses = []  # logarithms of counts do not add up exactly: what is a tie depends on the order
+        return case
+
+    def make_long(self, positions: int, dtype: torch.dtype):
+        chain, reference = super().make_long(positions, dtype)
+        chain = chain.augment(sl.EditDistance(cap=2), reference)
+        return chain, reference
+
+
+class TestMachineLosses:
+    """Every objective under every loss that is a machine, against enumeration."""
+
+    losses = (
+        sl.EditDistance(),
+        sl.EditDistance(cap=2),
+        sl.EditDistance(1.0, 3.0, 2.0),
+        sl.EditDistance(torch.tensor([[0.0, 1.0, 2.0], [0.5, 0.0, 1.0], [1.0, 1.0, 0.0]]), cap=3),
+        sl.SmithWaterman(),
+        sl.SmithWaterman(cap=3),
+        sl.NGram(1),
+        sl.NGram(2, smoothing=0.5),
+    )
+
+    @pytest.mark.parametrize("loss", losses, ids=repr)
+    @pytest.mark.parametrize("kind", ["dense 1", "dense 2", "emissions 2", "dense 3", "emissions 3"])
+    def test_every_objective(self, kind: str, loss: sl.Loss, engine: str) -> None:
+        suite = TestChain()
+        case = suite.make(kind, "plain")
+        within = [r[r < 10**9] for r in case.reference]  # the reference is an output, so that it has a score
+        vectors = [
+            torch.tensor([loss.distance(y[y >= 0], r.numpy()) for y in ys.numpy()], dtype=torch.float64)
+            for ys, r in zip(case.outputs, within, strict=True)
+        ]
+        scores, agree = case.score(case.potentials), case.agree(case.reference)
+        for name, (objective, formula) in oracle.objectives(loss).items():
+            wanted = [formula(*x) for x in zip(scores, vectors, agree, strict=True)]
+            try:
+                suite.compare(case, objective(case.structure(), case.reference), wanted, 1e-9)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}") from error
+
+    def test_references_of_other_lengths(self, engine: str) -> None:
+        """Longer, shorter, empty, and with labels that no output has: the loss is still a loss."""
+        case = TestChain().make("emissions 2", "plain")
+        references = [[0, 1, 2, 2, 1, 0, 1], [1, 1], [], [7, 0, 9]]
+        for loss in self.losses:
+            if isinstance(loss, sl.EditDistance) and not isinstance(loss.substitution, float):
+                continue  # costs for three labels say nothing of label 7
+            vectors = [
+                torch.tensor([loss.distance(y[y >= 0], r) for y in ys.numpy()], dtype=torch.float64)
+                for ys, r in zip(case.outputs, strings_of(references), strict=True)
+            ]
+            scores = case.score(case.potentials)
+            risk = [oracle.expectation(s, v) for s, v in zip(scores, vectors, strict=True)]
+            TestChain().compare(case, case.structure().expected(loss, references), risk, 1e-9)
+            augmented = case.structure().augment(loss, references).log_partition()
+            wanted = [oracle.log_partition(s + v) for s, v in zip(scores, vectors, strict=True)]
+            TestChain().compare(case, augmented, wanted, 1e-9)
+
+    def test_strings_outside_an_unsmoothed_ngram_loss_are_outside_the_sum(self, engine: str) -> None:
+        case = TestChain().make("dense 2", "plain")
+        loss, references = sl.NGram(2, smoothing=0.0), [[0, 1, 2], [0], [1], [2, 1]]
+        vectors = [
+            torch.tensor([loss.distance(y[y >= 0], r) for y in ys.numpy()], dtype=torch.float64)
+            for ys, r in zip(case.outputs, strings_of(references), strict=True)
+        ]
+        shifted = [
+            torch.where(v < math.inf, s + v.nan_to_num(posinf=0.0), -math.inf)
+            for s, v in zip(case.score(case.potentials), vectors, strict=True)
+        ]
+        augmented = case.structure().augment(loss, references)
+        TestChain().compare(case, augmented.log_partition(), [oracle.log_partition(s) for s in shifted], 1e-9)
+        TestChain().compare(case, augmented.max(), [oracle.best(s) for s in shifted], 1e-9)
+
+    def test_a_cap_of_zero_makes_every_loss_the_same(self) -> None:
+        chain = sl.Chain(torch.randn(2, 5, 3, 3))
+        reference = torch.randint(0, 3, (2, 5))
+        torch.testing.assert_close(
+            chain.augment(sl.EditDistance(cap=0), reference).log_partition(), chain.log_partition()
+        )
+
+    def test_bad_arguments_are_named(self) -> None:
+        chain = sl.Chain(torch.zeros(2, 3, 4), lengths=[3, 2])
+        with pytest.raises(ValueError, match="insertion: got -1"):
+            sl.EditDistance(insertion=-1)
+        with pytest.raises(ValueError, match="cap: got -2"):
+            sl.EditDistance(cap=-2)
+        with pytest.raises(ValueError, match="n: got 0"):
+            sl.NGram(0)
+        with pytest.raises(ValueError, match=r"reference\[0\] has the label -100"):
+            chain.augment(sl.EditDistance(), torch.full((2, 3), -100))
+        with pytest.raises(ValueError, match=r"reference: got shape \(1, 2\)"):
+            chain.augment(sl.EditDistance(), [[0, 1]])
+        with pytest.raises(sl.TooManyStatesError, match=r"passed 50 states at position .* a cap"):
+            sl.EditDistance(max_states=50).automaton(list(range(10)), 10)
 
 
 class TestSafety:

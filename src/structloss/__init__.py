@@ -2,7 +2,8 @@
 
 from importlib.metadata import version
 
-from structloss.losses import Hamming, Loss
+from structloss.automata import LossAutomaton, TooManyStatesError
+from structloss.losses import EditDistance, Hamming, Loss, NGram, SmithWaterman
 from structloss.objectives import (
     DirectLoss,
     Hinge,
@@ -22,18 +23,23 @@ __all__ = [
     "Chain",
     "ChainLayer",
     "DirectLoss",
+    "EditDistance",
     "Hamming",
     "Hinge",
     "Loss",
+    "LossAutomaton",
+    "NGram",
     "NegativeLogLikelihood",
     "Objective",
     "Perceptron",
     "RewardAugmented",
     "Risk",
     "SlackHinge",
+    "SmithWaterman",
     "SoftmaxMargin",
     "Strata",
     "Structure",
+    "TooManyStatesError",
     "__version__",
     "engine",
 ]

@@ -113,8 +113,8 @@ class Hinge(Objective):
 class SlackHinge(Objective):
     r"""The slack-rescaled structural SVM, :math:`\max_y L(y, r) (1 + s(y) - s(r))` (Tsochantaridis et al. 2005).
 
-    Found exactly: among the outputs of one loss value the best is the one with the highest score (for a negative
-    value, as Smith-Waterman has them, that bound is not tight and the loss is refused).
+    Found exactly: among the outputs of one loss value the best is the one with the highest score (the lowest, where the
+    loss is negative, as Smith-Waterman's is).
 
     Example:
         >>> import torch, structloss as sl
@@ -129,6 +129,10 @@ class SlackHinge(Objective):
     def values(self, s: Structure, r: Any) -> Tensor:
         strata, gold = s.strata(self.loss, r), s.given(r).max()
         with torch.no_grad():
+            if (strata.losses < 0).any():
+                low = s.strata(self.loss, r, lowest=True).outputs
+                negative = (strata.losses < 0).reshape(*strata.losses.shape, *(1,) * (low.dim() - 2))
+                strata = strata._replace(outputs=torch.where(negative, low, strata.outputs))
             slack = 1 + s.score(strata.outputs.transpose(0, 1)).T - gold[:, None]  # (B, V)
             best = torch.where(strata.exists, strata.losses * slack, -math.inf)
             first = (best == best.amax(1, keepdim=True)).int().argmax(1)  # of several, the one of least loss

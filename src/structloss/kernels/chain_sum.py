@@ -281,6 +281,19 @@ def shared_weights(p: Potentials, out: Array) -> tuple[float, float]:
 
 
 @kernel
+def softmax(scores: Array, h: int) -> None:
+    """scores[h] = exp(scores[h]) over its sum, in place; zeros where all are -inf."""
+    top, total = -np.inf, 0.0
+    for y in range(scores.shape[1]):
+        top = max(top, scores[h, y])
+    for y in range(scores.shape[1]):
+        scores[h, y] = np.exp(scores[h, y] - top) if top > -np.inf else 0.0
+        total += scores[h, y]
+    for y in range(scores.shape[1]):
+        scores[h, y] = scores[h, y] / total if total > 0.0 else 0.0
+
+
+@kernel
 def fill_conditionals(
     p: Potentials, b: int, t: int, length: int, scaled: bool, shared: Array,
     beta: Array, unary: Array, norm: Array, out: Array,
@@ -301,11 +314,10 @@ def fill_conditionals(
             inverse = 1.0 / (norm[t] * beta[t, h]) if beta[t, h] > 0.0 else 0.0
             for y in range(K):
                 out[h, y] *= unary[t, y] * beta[t + 1, first + y if H > 1 else 0] * inverse
-        elif beta[t, h] == -np.inf:
-            out[h] = 0.0
         else:
             for y in range(K):
-                out[h, y] = np.exp(out[h, y] + beta[t + 1, first + y if H > 1 else 0] - beta[t, h])
+                out[h, y] += beta[t + 1, first + y if H > 1 else 0]
+            softmax(out, h)
 
 
 @kernel

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from structloss.kernels.compile import kernel
 
 Array = NDArray[Any]
-Labels = NDArray[np.int64]
+Labels = NDArray[Any]  # of integers
 
 # What a kernel says of an example: DONE before it is run means that another kernel did it.
 DONE, OK, NOT_A_NUMBER, PLUS_INFINITY, EMPTY = -1, 0, 1, 2, 3

@@ -1,6 +1,9 @@
 """What an answer costs against a reference: one file for each family of losses."""
 
 from structloss.losses.base import Loss, PositionLoss
+from structloss.losses.edit import EditDistance, SmithWaterman
 from structloss.losses.hamming import Hamming
+from structloss.losses.machine import MachineLoss
+from structloss.losses.ngram import NGram
 
-__all__ = ["Hamming", "Loss", "PositionLoss"]
+__all__ = ["EditDistance", "Hamming", "Loss", "MachineLoss", "NGram", "PositionLoss", "SmithWaterman"]

@@ -1,11 +1,18 @@
 """What every loss offers."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from structloss.automata import LossAutomaton, TooManyStatesError
+from structloss.kernels.machines import sum_machine
 from structloss.losses.labels import Labels
+
+_MOST_SUMS = 1_000_000
 
 
 class Loss(ABC):
@@ -29,3 +36,40 @@ class PositionLoss(Loss):
     @abstractmethod
     def position_costs(self, reference: Tensor, lengths: Tensor, num_labels: int, dtype: torch.dtype) -> Tensor:
         """cost(t, y) (B, T, K) of each label at each position, for references (B, T); 0 beyond a length."""
+
+    def automaton(
+        self, reference: Sequence[int] | NDArray[np.int64] | Tensor, num_labels: int, length: int | None = None
+    ) -> LossAutomaton:
+        """The machine that gives every string as long as the reference its loss: one state a position.
+
+        Example:
+            >>> import structloss as sl
+            >>> sl.Hamming().automaton([0, 1, 1], num_labels=3).weight([0, 2, 1])
+            1.0
+        """
+        string = np.ascontiguousarray(reference, np.int64)
+        return self.machine(string, num_labels, len(string) if length is None else length, absolute=False)
+
+    def machine(self, reference: NDArray[np.int64], num_labels: int, length: int, absolute: bool) -> LossAutomaton:
+        """As `automaton`; `absolute` puts the loss into final weights, with a state for each sum so far."""
+        if length != len(reference):
+            raise ValueError(
+                f"length: got {length}, but {self!r} compares strings of one length, here {len(reference)}"
+            )
+        labels, lengths = torch.from_numpy(reference)[None], torch.tensor([length])
+        costs = self.position_costs(labels, lengths, num_labels, torch.float64)[0].numpy()
+        columns, class_of = (
+            np.unique(costs, axis=1, return_inverse=True) if length else (costs[:, :1], np.zeros(num_labels))
+        )
+        class_of = class_of.reshape(-1).astype(np.int64)
+        if not absolute:
+            weights = np.concatenate([columns, np.zeros((1, columns.shape[1]))])
+            next_state, offsets = np.zeros(weights.shape, np.int32), np.arange(length + 2)
+            return LossAutomaton(class_of, next_state, weights, np.zeros(length + 1), offsets)
+        next_state, sums, offsets, outgrown = sum_machine(np.ascontiguousarray(columns), _MOST_SUMS)
+        if outgrown >= 0:
+            raise TooManyStatesError(
+                f"loss: its costs sum to more than {_MOST_SUMS} different values by position {outgrown}, too many to "
+                "search one by one; wanted costs that are multiples of one number (rounded costs, for instance)"
+            )
+        return LossAutomaton(class_of, next_state, np.empty((0, columns.shape[1])), sums, offsets)

@@ -68,8 +68,8 @@ class Structure(ABC):
         """E[other.score(y)], y drawn from self with probability exp(score(y)) / Z. (B,)"""
 
     @abstractmethod
-    def strata(self, loss: Loss, reference: Any) -> Strata:
-        """The best output at each value of loss(y, reference)."""
+    def strata(self, loss: Loss, reference: Any, lowest: bool = False) -> Strata:
+        """The best output at each value of loss(y, reference), or the one of lowest score."""
 
     def max(self) -> Tensor:
         """The score (B,) of the best output. Its gradient counts the potentials that `argmax()` uses."""

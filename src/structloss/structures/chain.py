@@ -1,19 +1,22 @@
 """Chain: label sequences, scored by every q labels in a row. The usual CRF is the chain of order 2."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from structloss.kernels.checks import any_unknown
-from structloss.losses import Loss, PositionLoss
+from structloss.kernels.product import Machines
+from structloss.losses import Loss, MachineLoss, PositionLoss
 from structloss.losses.labels import Labels, as_lengths, as_padded, check_labels
 from structloss.structures import chain_native, chain_torch
 from structloss.structures.base import Strata, Structure
 from structloss.structures.chain_parts import Parts
 from structloss.structures.engine import is_native
+from structloss.structures.machines import Augmentation, MachineBatch, combined, joint
 from structloss.structures.strata import strata_levels
 
 
@@ -298,8 +301,10 @@ class Chain(Structure):
         """The same outputs, y scored by score(y) + scale * loss(y, reference). It is a Chain again.
 
         Args:
-            loss: a loss that is a sum over positions (Hamming).
-            reference: labels (B, T), or a list of label sequences; -100 is unknown.
+            loss: Hamming, or a loss with a machine (EditDistance, SmithWaterman, NGram). With S machine states a
+                position, operations on the result cost S times what they cost on self.
+            reference: labels (B, T), or a list of label sequences, each of its own length (of the outputs' for Hamming,
+                where -100 is unknown).
             scale: a number; negative to subtract the loss.
 
         Example:
@@ -308,8 +313,31 @@ class Chain(Structure):
             tensor([[1, 0]])
         """
         p = self._parts
-        costs = scale * self._position_costs(loss, reference)
-        return self._of(p.replace(unary=costs if p.unary is None else p.unary + costs))
+        if isinstance(loss, PositionLoss):
+            costs = scale * self._position_costs(loss, reference)
+            return self._of(p.replace(unary=costs if p.unary is None else p.unary + costs))
+        added = Augmentation(self._machines(loss, reference), scale)
+        return self._of(p.replace(machine=combined(p.machine, added)))
+
+    def _machines(self, loss: Loss, reference: Labels, absolute: bool = False) -> MachineBatch:
+        if not isinstance(loss, MachineLoss | PositionLoss):
+            raise TypeError(f"loss: got {loss!r}, but wanted a loss that a Chain can carry, such as EditDistance()")
+        if torch.compiler.is_compiling():
+            raise NotImplementedError("augment: losses that are machines do not go into a compiled graph yet")
+        p = self._parts
+        labels, own = as_padded(reference, "reference")
+        lengths = p.lengths.tolist()
+        if labels.shape[0] != len(lengths) or (own is None and labels.shape[1] != p.num_positions):
+            wanted = (len(lengths), p.num_positions)
+            raise ValueError(f"reference: got shape {tuple(labels.shape)}, but wanted {wanted}, or a list of sequences")
+        sizes = lengths if own is None else own.tolist()
+        strings = [row[:size] for row, size in zip(labels.cpu().numpy(), sizes, strict=True)]
+        for b, string in enumerate(strings):
+            if (string < 0).any() and not isinstance(loss, PositionLoss):
+                raise ValueError(
+                    f"reference: reference[{b}] has the label {string.min()}, but {loss!r} wants labels of at least 0"
+                )
+        return MachineBatch.compiled(loss, strings, lengths, self.num_labels, p.num_positions, absolute)
 
     def _position_costs(self, loss: Loss, reference: Labels) -> Tensor:
         if not isinstance(loss, PositionLoss):
@@ -366,7 +394,11 @@ class Chain(Structure):
             return None if x is None else torch.where(x.detach().isneginf(), -math.inf, 0).to(x.dtype)
 
         p = self._parts
-        return self._of(p.replace(unary=zero(p.unary), table=zero(p.table), start=zero(p.start), end=zero(p.end)))
+        machine = p.machine._replace(scale=0.0) if p.machine is not None and p.machine.forbids else None
+        parts = p.replace(
+            unary=zero(p.unary), table=zero(p.table), start=zero(p.start), end=zero(p.end), machine=machine
+        )
+        return self._of(parts)
 
     def expectation(self, other: Self) -> Tensor:
         """E[other.score(y)], y drawn from self. (B,); 0 where self has no output. Cost 3 * l * K**q.
@@ -386,8 +418,10 @@ class Chain(Structure):
             raise TypeError(f"other: got {f.any_potential.dtype}, but wanted {p.any_potential.dtype}")
         return chain_native.expectation(p, f) if self._native else chain_torch.expectation(p, f)
 
-    def strata(self, loss: Loss, reference: Labels) -> Strata:
-        """The best output at each value of loss(y, reference). With V values, cost V * l * K**q.
+    def strata(self, loss: Loss, reference: Labels, lowest: bool = False) -> Strata:
+        """The best output at each value of loss(y, reference), or the one of lowest score.
+
+        With V values, cost V times that of `argmax()`.
 
         Example:
             >>> import torch, structloss as sl
@@ -398,13 +432,57 @@ class Chain(Structure):
                      [1, 0],
                      [1, 1]]]))
         """
-        p = self._parts
+        p = self._negated() if lowest else self._parts
         with torch.no_grad():
+            if not isinstance(loss, PositionLoss) or p.machine is not None:
+                batch = self._machines(loss, reference, absolute=True)
+                return machine_strata(p, batch, chain_native.argmax_under if self._native else chain_torch.argmax)
             levels = strata_levels(self._position_costs(loss, reference), p.lengths)
             engine = chain_native if self._native else chain_torch
             best, labels = engine.strata(p, levels.next_stratum, levels.cost_class, levels.sizes)
             within = torch.arange(levels.values.shape[1], device=best.device) < levels.sizes[:, :1]
         return Strata(levels.values.to(best.dtype), labels, within & (best > -math.inf))
+
+    def _negated(self) -> Parts:
+        """Every score negated; what -inf forbids stays forbidden."""
+
+        def negative(x: Tensor | None) -> Tensor | None:
+            return None if x is None else torch.where(x.detach().isneginf(), -math.inf, -x.detach())
+
+        p = self._parts
+        machine = None if p.machine is None else p.machine._replace(scale=-p.machine.scale)
+        return p.replace(
+            unary=negative(p.unary),
+            table=negative(p.table),
+            start=negative(p.start),
+            end=negative(p.end),
+            machine=machine,
+        )
+
+
+def machine_strata(p: Parts, batch: MachineBatch, search: Callable[[Parts, Machines], tuple[Tensor, Tensor]]) -> Strata:
+    """The best output at each loss of absolute machines: one search for each value."""
+    both = joint(p.machine, Augmentation(batch, 1.0))
+    final, begin = both.second_final, both.first.final_begin
+    ends = [*begin[1:].tolist(), len(final)]
+    values = [np.unique(np.round(final[i:j][np.isfinite(final[i:j])], 9)) for i, j in zip(begin, ends, strict=True)]
+    most = max([len(v) for v in values], default=1) or 1
+    losses, exists = (
+        torch.zeros(len(values), most, dtype=torch.float64),
+        torch.zeros(len(values), most, dtype=torch.bool),
+    )
+    outputs = torch.zeros(len(values), most, p.num_positions, dtype=torch.int64)
+    for k in range(most):
+        wanted = np.full(len(final), -np.inf)
+        for b, (i, j) in enumerate(zip(begin, ends, strict=True)):
+            if k < len(values[b]):
+                losses[b, k] = values[b][k]
+                wanted[i:j][np.abs(final[i:j] - values[b][k]) < 1e-8] = 0.0
+        labels, found = search(p, both.first._replace(final=both.first.final + wanted))
+        outputs[:, k] = labels.cpu()
+        exists[:, k] = found.cpu() & torch.tensor([k < len(v) for v in values])
+    like = p.any_potential
+    return Strata(losses.to(like), outputs.to(like.device), exists.to(like.device))
 
 
 def _check_floating(x: Tensor, name: str) -> None:

@@ -12,10 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structloss.kernels import chain_lanes, chain_max, chain_sum
+from structloss.kernels import chain_lanes, chain_max, chain_sum, product_max, product_sum
 from structloss.kernels.levels import DONE, EMPTY, NOT_A_NUMBER, OK, PLUS_INFINITY, Potentials
+from structloss.kernels.product import Machines, walk
 from structloss.kernels.workers import run
 from structloss.structures.chain_parts import Maybe, Parts, as_arrays, like
+from structloss.structures.machines import Augmentation, Joint, joint
 
 A = ParamSpec("A")
 R = TypeVar("R")
@@ -124,15 +126,20 @@ def _log_partition(
     """log Z (B,) and, where wanted, the marginals: the gradient of each example's log Z."""
     arrays = as_arrays(unary, table, start, end, lengths, pinned, order)
     gradients = _empty_gradients(unary, table, lengths.shape[0], want_unary, want_table)
-    return _fill_log_partition(arrays, gradients), *gradients
+    return _fill_log_partition(arrays, None, gradients), *gradients
 
 
-def _fill_log_partition(p: Potentials, gradients: Gradients) -> Tensor:
+def _fill_log_partition(p: Potentials, machine: Augmentation | None, gradients: Gradients) -> Tensor:
     """log Z (B,); its gradients go into those that are not empty."""
     value, status = _results(p)
     arrays = [g.numpy() for g in gradients]
     wanted = any(a.size for a in arrays)
     passes = 3 if wanted else 1
+    if machine is not None:
+        m = machine.arrays
+        _run(product_sum.log_partition, p, passes * machine.batch.widest, m, wanted, value, *arrays, status)
+        _raise_for(status)
+        return _tensor(value, p)
     if _fits_lanes(p):
         groups, (_, T, K) = -(-value.size // chain_lanes.LANES), p.unary.shape
         steps = value.size * T * K * (K // 4 + 2) * passes
@@ -194,23 +201,27 @@ def _needed(array: np.ndarray[Any, Any], needed: bool) -> Maybe:
 
 class _LogPartition(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, unary: Maybe, table: Maybe, start: Maybe, end: Maybe, arrays: Potentials) -> Tensor:
+    def forward(
+        ctx: Any, unary: Maybe, table: Maybe, start: Maybe, end: Maybe,
+        arrays: Potentials, machine: Augmentation | None,
+    ) -> Tensor:  # fmt: skip
         needs = ctx.needs_input_grad
+        ctx.machine = machine
         ctx.arrays, ctx.wants = arrays, (needs[0] or needs[2] or needs[3], needs[1])
         ctx.gradients = _empty_gradients(unary, table, arrays.lengths.shape[0], *ctx.wants)
         ctx.save_for_backward(unary, table, start, end)
-        return _fill_log_partition(arrays, ctx.gradients)
+        return _fill_log_partition(arrays, machine, ctx.gradients)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         if ctx.gradients is None:  # a second pass through a retained graph: the first one's went into its result
             ctx.gradients = _empty_gradients(ctx.saved_tensors[0], ctx.saved_tensors[1], g.shape[0], *ctx.wants)
-            _fill_log_partition(ctx.arrays, ctx.gradients)
+            _fill_log_partition(ctx.arrays, ctx.machine, ctx.gradients)
         gradients, ctx.gradients = ctx.gradients, None
         with torch.no_grad():
             # In place, to keep the peak at one array of gradients.
             result = _weighed(g, gradients, ctx.arrays, ctx.needs_input_grad, in_place=True)
-        return *_guard(result, ctx.saved_tensors), None
+        return *_guard(result, ctx.saved_tensors), None, None
 
 
 def _setup_log_partition(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -246,7 +257,7 @@ def log_partition(p: Parts) -> Tensor:
     """log Z, (B,)."""
     if torch.compiler.is_compiling():
         return _log_partition(*p.tensors, p.unary is not None, p.table is not None)[0]
-    return _apply(_LogPartition, *p.potentials, p.arrays)
+    return _apply(_LogPartition, *p.potentials, p.arrays, p.machine)
 
 
 def marginals(p: Parts) -> Tensor:
@@ -255,7 +266,11 @@ def marginals(p: Parts) -> Tensor:
     levels = p.any_potential.new_zeros(batch, T, H, K)
     none = np.zeros((0, 0, 0), levels.numpy().dtype)
     status = np.zeros(batch, np.int64)
-    _run(chain_sum.log_partition, p.arrays, 4, True, np.zeros(batch), none, none, levels.numpy(), status)
+    outputs = (True, np.zeros(batch), none, none, levels.numpy(), status)
+    if p.machine is None:
+        _run(chain_sum.log_partition, p.arrays, 4, *outputs)
+    else:
+        _run(product_sum.log_partition, p.arrays, 4 * p.machine.batch.widest, p.machine.arrays, *outputs)
     _raise_for(status)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in p.potentials):
         return _apply(_NoSecondDerivative, levels, *p.potentials)
@@ -287,15 +302,20 @@ def _expectation(
     batch = p_lengths.shape[0]
     in_p = _empty_gradients(p_unary, p_table, batch, want_p_unary, want_p_table)
     in_f = _empty_gradients(f_unary, f_table, batch, want_f_unary, want_f_table)
-    return _fill_expectation(p, f, in_p, in_f), *in_p, *in_f
+    return _fill_expectation(p, f, None, in_p, in_f), *in_p, *in_f
 
 
-def _fill_expectation(p: Potentials, f: Potentials, in_p: Gradients, in_f: Gradients) -> Tensor:
+def _fill_expectation(p: Potentials, f: Potentials, machine: Joint | None, in_p: Gradients, in_f: Gradients) -> Tensor:
     """The expectation (B,); its gradients go into those that are not empty."""
     value, status = _results(p)
     arrays = [g.numpy() for g in (*in_p, *in_f)]
     wanted = any(a.size for a in arrays)
-    _run(chain_sum.expectation, p, 6 if wanted else 3, f, wanted, value, *arrays, status)
+    if machine is None:
+        _run(chain_sum.expectation, p, 6 if wanted else 3, f, wanted, value, *arrays, status)
+    else:
+        widest = int(machine.first.sizes.max(initial=1))
+        extra = (machine.first, f, machine.second_weight, machine.second_final)
+        _run(product_sum.expectation, p, 6 * widest, *extra, wanted, value, *arrays, status)
     _raise_for(status)
     return _tensor(value, p)
 
@@ -303,13 +323,13 @@ def _fill_expectation(p: Potentials, f: Potentials, in_p: Gradients, in_f: Gradi
 class _Expectation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Tensor:  # the potentials of p, those of f, the arrays of both
-        needs, (p, f) = ctx.needs_input_grad, arguments[8:]
+        needs, (p, f, machine) = ctx.needs_input_grad, arguments[8:]
         batch = p.lengths.shape[0]
         in_p = _empty_gradients(arguments[0], arguments[1], batch, needs[0] or needs[2] or needs[3], needs[1])
         in_f = _empty_gradients(arguments[4], arguments[5], batch, needs[4] or needs[6] or needs[7], needs[5])
         ctx.arrays, ctx.gradients = (p, f), (in_p, in_f)
         ctx.save_for_backward(*arguments[:8])
-        return _fill_expectation(p, f, in_p, in_f)
+        return _fill_expectation(p, f, machine, in_p, in_f)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
@@ -317,7 +337,7 @@ class _Expectation(torch.autograd.Function):
         with torch.no_grad():
             in_p = _weighed(g, ctx.gradients[0], ctx.arrays[0], needs[:4], in_place=False)
             in_f = _weighed(g, ctx.gradients[1], ctx.arrays[1], needs[4:8], in_place=False)
-        return *_guard((*in_p, *in_f), ctx.saved_tensors), None, None
+        return *_guard((*in_p, *in_f), ctx.saved_tensors), None, None, None
 
 
 def _setup_expectation(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -341,7 +361,8 @@ def expectation(p: Parts, f: Parts) -> Tensor:
     if torch.compiler.is_compiling():
         wants = (p.unary is not None, p.table is not None, f.unary is not None, f.table is not None)
         return _expectation(*p.tensors, *f.tensors, *wants)[0]
-    return _apply(_Expectation, *p.potentials, *f.potentials, p.arrays, f.arrays)
+    machine = None if p.machine is None and f.machine is None else joint(p.machine, f.machine)
+    return _apply(_Expectation, *p.potentials, *f.potentials, p.arrays, f.arrays, machine)
 
 
 # --- score -----------------------------------------------------------------------------------------------------------
@@ -350,12 +371,17 @@ def expectation(p: Parts, f: Parts) -> Tensor:
 class _Score(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, y: Tensor, unary: Maybe, table: Maybe, start: Maybe, end: Maybe, arrays: Potentials
-    ) -> Tensor:
+        ctx: Any, y: Tensor, unary: Maybe, table: Maybe, start: Maybe, end: Maybe,
+        arrays: Potentials, machine: Augmentation | None,
+    ) -> Tensor:  # fmt: skip
         value, status = np.zeros(y.shape[:2]), np.zeros(y.shape[1], np.int64)
         labels = y.contiguous().numpy()
         chain_max.score(arrays, labels, value, status)
         _raise_for(status)
+        if machine is not None:
+            losses = np.empty_like(value)
+            walk(machine.arrays, arrays.lengths, labels, losses)
+            value += losses
         ctx.save_for_backward(unary, table, start, end)
         ctx.labels, ctx.arrays, ctx.impossible = labels, arrays, value == -np.inf
         return _tensor(value, arrays)
@@ -373,12 +399,12 @@ class _Score(torch.autograd.Function):
         chain_max.score_gradient(p, ctx.labels, weights, unary, *in_table, start, end)
         found = (unary, in_table[0] if p.shared else table, start, end)
         gradients = [_needed(array, needed) for array, needed in zip(found, needs, strict=True)]
-        return None, *_guard(gradients, ctx.saved_tensors), None
+        return None, *_guard(gradients, ctx.saved_tensors), None, None
 
 
 def score(p: Parts, y: Tensor) -> Tensor:
     """The score of each output y (n, B, T): (n, B)."""
-    return _apply(_Score, y, *p.potentials, p.arrays)
+    return _apply(_Score, y, *p.potentials, p.arrays, p.machine)
 
 
 # --- searches: no derivative -----------------------------------------------------------------------------------------
@@ -405,14 +431,29 @@ def _argmax(
 
 def argmax(p: Parts) -> tuple[Tensor, Tensor]:
     """The best output (B, T), and whether there is any (B,)."""
-    return _argmax(*p.tensors)
+    if p.machine is None:
+        return _argmax(*p.tensors)
+    return argmax_under(p, p.machine.arrays)
+
+
+def argmax_under(p: Parts, machines: Machines) -> tuple[Tensor, Tensor]:
+    """The best output (B, T) of the chain times these machines, and whether there is any (B,)."""
+    batch = p.lengths.shape[0]
+    labels, status = torch.zeros(batch, p.num_positions, dtype=torch.int64), np.zeros(batch, np.int64)
+    _run(product_max.argmax, p.arrays, 2 * int(machines.sizes.max(initial=1)), machines, labels.numpy(), status)
+    _raise_for(status)
+    return labels, torch.from_numpy(status != EMPTY)
 
 
 def topk(p: Parts, k: int) -> Tensor:
     """The k best outputs (B, k, T), best first, -1 where there are fewer."""
     batch, (T, _, _) = p.lengths.shape[0], _shape(p.unary, p.table)
     labels, status = torch.full((batch, k, T), -1), np.zeros(batch, np.int64)
-    _run(chain_max.topk, p.arrays, 2 * k, labels.numpy(), status)
+    if p.machine is None:
+        _run(chain_max.topk, p.arrays, 2 * k, labels.numpy(), status)
+    else:
+        passes = 2 * k * p.machine.batch.widest
+        _run(product_max.topk, p.arrays, passes, p.machine.arrays, labels.numpy(), status)
     _raise_for(status)
     return labels
 
@@ -420,7 +461,11 @@ def topk(p: Parts, k: int) -> Tensor:
 def sample(p: Parts, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     """Outputs (n, B, T) by inverting P(y | h) at uniforms (n, B, T), and whether there is any (B,)."""
     labels, status = torch.zeros(uniforms.shape, dtype=torch.int64), np.zeros(p.lengths.shape[0], np.int64)
-    _run(chain_sum.sample, p.arrays, 3, uniforms.numpy(), labels.numpy(), status)
+    if p.machine is None:
+        _run(chain_sum.sample, p.arrays, 3, uniforms.numpy(), labels.numpy(), status)
+    else:
+        draws = (p.machine.arrays, uniforms.numpy(), labels.numpy(), status)
+        _run(product_sum.sample, p.arrays, 3 * p.machine.batch.widest, *draws)
     _raise_for(status)
     return labels, torch.from_numpy(status != EMPTY)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from structloss.kernels.levels import Potentials
+from structloss.structures.machines import Augmentation
 
 Maybe: TypeAlias = Tensor | None
 
@@ -27,6 +28,7 @@ class Parts:
     lengths: Tensor  # (B,)
     pinned: Tensor | None  # (B, T): the only label allowed, or negative where every label is
     order: int
+    machine: Augmentation | None = None  # what a loss that is not a sum over positions adds
 
     @property
     def shared(self) -> bool:
@@ -42,7 +44,7 @@ class Parts:
 
     @property
     def tensors(self) -> tuple[Maybe, Maybe, Maybe, Maybe, Tensor, Maybe, int]:
-        """All of it, in order."""
+        """All of it but the machine, in order."""
         return self.unary, self.table, self.start, self.end, self.lengths, self.pinned, self.order
 
     @property

@@ -1,14 +1,49 @@
 """The chain in tensor operations: any device, derivatives of any order.
 
-The same recursions as the kernels, in logarithms, one level of the whole batch at a time.
+The same recursions as the kernels, in logarithms, one level of the whole batch at a time. States are pairs of a machine
+state s and a history h; a chain that no machine augments has one machine state.
 """
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from structloss.kernels.product import Machines, unpack
 from structloss.structures.chain_parts import Parts
+from structloss.structures.machines import joint
+
+
+class Machine(NamedTuple):
+    """The loss machines of a batch, padded. S is the most states of any level."""
+
+    next_state: Tensor  # (B, T, S, K)
+    weight: Tensor  # (B, T, S, K)
+    final: Tensor  # (B, S), -inf where there is no state
+
+
+def machine_of(p: Parts, arrays: Machines | None = None) -> Machine:
+    """The machine that augments p (or these arrays, on p's device); one that adds nothing where there is none."""
+    B, T, K, like = p.lengths.shape[0], p.num_positions, p.num_labels, p.any_potential
+    if arrays is None and p.machine is None:
+        zeros = like.new_zeros(B, T, 1, K)
+        return Machine(zeros.long(), zeros, like.new_zeros(B, 1))
+    if arrays is None:
+        assert p.machine is not None
+        arrays = p.machine.arrays
+    S = int(arrays.sizes.max(initial=1))
+    next_state, weight = np.zeros((B, T, S, K), np.int64), np.zeros((B, T, S, K))
+    final = np.full((B, S), -np.inf)
+    unpack(arrays, p.lengths.cpu().numpy(), arrays.weight, arrays.final, next_state, weight, final)
+    device, dtype = like.device, like.dtype
+    return Machine(
+        torch.from_numpy(next_state).to(device),
+        torch.from_numpy(weight).to(device=device, dtype=dtype),
+        torch.from_numpy(final).to(device=device, dtype=dtype),
+    )
 
 
 def logsumexp(x: Tensor, dim: int) -> Tensor:
@@ -18,6 +53,11 @@ def logsumexp(x: Tensor, dim: int) -> Tensor:
     total = (x - top).exp().sum(dim)
     positive = total > 0
     return torch.where(positive, torch.where(positive, total, 1).log() + top.squeeze(dim), -math.inf)
+
+
+def amax(x: Tensor, dim: int) -> Tensor:
+    """The largest along an axis."""
+    return x.amax(dim)
 
 
 def check(p: Parts) -> None:
@@ -60,76 +100,121 @@ def levels(p: Parts) -> list[Tensor]:
     return result
 
 
-def _following(beta: Tensor, rows: int, K: int) -> Tensor:
-    """beta(t + 1, h') (B, states, ...) laid out by the arc (h, y) that leads there: (B, rows, K, ...)."""
-    if beta.shape[1] == 1:
-        return beta[:, None].expand(-1, rows, K, *beta.shape[2:])
-    blocks = beta.reshape(beta.shape[0], beta.shape[1] // K, K, *beta.shape[2:])  # (B, blocks, K, ...)
-    repeats = rows // blocks.shape[1]
-    return blocks.repeat(1, repeats, *(1,) * (blocks.dim() - 2))
+def following(beta: Tensor, next_state: Tensor, rows: int, K: int) -> Tensor:
+    """beta (B, S', states, ...) of the next level, by the arc (s, h, y) that leads there: (B, S, rows, K, ...)."""
+    tail = beta.shape[3:]
+    if beta.shape[2] == 1:
+        blocks = beta[:, :, :, None].expand(-1, -1, 1, K, *tail)  # (B, S', 1, K, ...)
+    else:
+        blocks = beta.reshape(*beta.shape[:2], beta.shape[2] // K, K, *tail)  # (B, S', blocks, K, ...)
+    index = next_state[:, :, None].reshape(*next_state.shape[:2], 1, K, *(1,) * len(tail))
+    index = index.expand(*next_state.shape[:2], *blocks.shape[2:])
+    repeats = rows // blocks.shape[2]
+    return blocks.gather(1, index).repeat(1, 1, repeats, *(1,) * (1 + len(tail)))
 
 
-def backward(p: Parts, scores: list[Tensor]) -> list[Tensor]:
-    """log beta(t, h), (B, rows) for each level, the last one zeros."""
+def backward(p: Parts, scores: list[Tensor], m: Machine, combine: Callable[[Tensor, int], Tensor]) -> list[Tensor]:
+    """Every level's sum (logsumexp) or maximum (amax) over the ways to finish, (B, S, rows) each."""
     K, H, T = p.num_labels, p.num_histories, p.num_positions
-    beta = p.any_potential.new_zeros(p.lengths.shape[0], min(H, K**T))
+    beta = m.final[:, :, None].expand(*m.final.shape, min(H, K**T))
     result = [beta]
     for t in range(T - 1, -1, -1):
         level = scores[t]
-        beta = logsumexp(level + _following(beta, level.shape[1], K), 2)
-        beta = torch.where((t < p.lengths)[:, None], beta, 0)
+        beta = combine(arcs_at(level, m, t, beta, K), 3)
+        beta = torch.where((t < p.lengths)[:, None, None], beta, m.final[:, :, None])
         result.append(beta)
     return result[::-1]
+
+
+def arcs_at(level: Tensor, m: Machine, t: int, beta: Tensor, K: int) -> Tensor:
+    """score + weight + what follows, of each arc of level t, (B, S, rows, K)."""
+    return (level[:, None] + m.weight[:, t, :, None]) + following(beta, m.next_state[:, t], level.shape[1], K)
 
 
 def log_partition(p: Parts) -> Tensor:
     """log Z, (B,)."""
     check(p)
-    return backward(p, levels(p))[0][:, 0]
+    return backward(p, levels(p), machine_of(p), logsumexp)[0][:, 0, 0]
 
 
-def marginals(p: Parts, create_graph: bool) -> Tensor:
-    """The probability of each arc, (B, T, H, K)."""
+class Shares(NamedTuple):
+    """How probable it is that an output uses each score."""
+
+    levels: list[Tensor]  # (B, rows, K)
+    weight: Tensor  # (B, T, S, K)
+    final: Tensor  # (B, S)
+
+
+def shares(p: Parts, m: Machine, create_graph: bool) -> Shares:
+    """The gradient of log Z in the scores of every level and in the machine's weights; 0 where there is no output."""
     check(p)
-    K, H = p.num_labels, p.num_histories
-    if not p.num_positions:
-        return p.any_potential.new_zeros(p.lengths.shape[0], 0, H, K)
     with torch.enable_grad():
         scores = levels(p)
         if not create_graph:
             scores = [level.detach() for level in scores]
         scores = [level if level.requires_grad else level.detach().requires_grad_() for level in scores]
-        value = backward(p, scores)[0][:, 0]
+        m = m._replace(weight=m.weight.detach().requires_grad_(), final=m.final.detach().requires_grad_())
+        value = backward(p, scores, m, logsumexp)[0][:, 0, 0]
         value = torch.where(value > -math.inf, value, 0)
-        arcs = torch.autograd.grad(value.sum(), scores, create_graph=create_graph, allow_unused=True)
+        inputs = [*scores, m.weight, m.final]
+        found = torch.autograd.grad(value.sum(), inputs, create_graph=create_graph, allow_unused=True)
+    *in_levels, in_weight, in_final = (
+        torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True)
+    )
+    return Shares(in_levels, in_weight, in_final)
+
+
+def marginals(p: Parts, create_graph: bool) -> Tensor:
+    """The probability of each arc, (B, T, H, K)."""
+    K, H = p.num_labels, p.num_histories
+    found = shares(p, machine_of(p), create_graph).levels
+    if not found:
+        return p.any_potential.new_zeros(p.lengths.shape[0], 0, H, K)
     full = []
-    for t, (arc, level) in enumerate(zip(arcs, scores, strict=True)):
-        arc = torch.zeros_like(level) if arc is None else torch.where((t < p.lengths)[:, None, None], arc, 0)
+    for t, arc in enumerate(found):
+        arc = torch.where((t < p.lengths)[:, None, None], arc, 0)
         full.append(torch.cat([arc, arc.new_zeros(arc.shape[0], H - arc.shape[1], K)], 1))
     return torch.stack(full, 1)
 
 
 def expectation(p: Parts, f: Parts) -> Tensor:
-    """E[score of y under f], y drawn from p; arcs of probability 0 add nothing. (B,)"""
-    arcs = marginals(p, create_graph=torch.is_grad_enabled())
+    """E[score of y under f], y drawn from p; what has probability 0 adds nothing. (B,)"""
     check(f)
+    theirs = None
+    if p.machine is None and f.machine is None:
+        m = machine_of(p)
+    else:
+        both = joint(p.machine, f.machine)
+        m = machine_of(p, both.first)
+        theirs = machine_of(f, both.first._replace(weight=both.second_weight, final=both.second_final))
+    found = shares(p, m, create_graph=torch.is_grad_enabled())
     total = p.any_potential.new_zeros(p.lengths.shape[0])
-    for t, level in enumerate(levels(f)):
-        arc = arcs[:, t, : level.shape[1]]
-        total = total + (arc * torch.where(arc > 0, level, 0)).sum((1, 2))
+    for t, (share, level) in enumerate(zip(found.levels, levels(f), strict=True)):
+        share = torch.where((t < p.lengths)[:, None, None], share, 0)
+        total = total + mean(share, level).sum((1, 2))
+    if theirs is not None:
+        total = total + mean(found.weight, theirs.weight).sum((1, 2, 3)) + mean(found.final, theirs.final).sum(1)
     return total
+
+
+def mean(share: Tensor, value: Tensor) -> Tensor:
+    """share * value, 0 where the share is 0 and the value infinite."""
+    return share * torch.where(share > 0, value, 0)
 
 
 def score(p: Parts, y: Tensor) -> Tensor:
     """The score of each output y (n, B, T): (n, B)."""
-    K, H = p.num_labels, p.num_histories
+    K, H, m = p.num_labels, p.num_histories, machine_of(p)
     total = p.any_potential.new_zeros(y.shape[:2])
-    history = y.new_zeros(y.shape[:2])
+    history, state = y.new_zeros(y.shape[:2]), y.new_zeros(y.shape[:2])
     y = torch.where(p.within, y, 0)
     batch = torch.arange(y.shape[1], device=y.device)
     for t, level in enumerate(levels(p)):
-        total = total + level[batch, history, y[:, :, t]]  # zeros beyond a length
-        history = (history * K + y[:, :, t]) % H
+        label = y[:, :, t]
+        total = total + level[batch, history, label] + m.weight[batch, t, state, label]  # zeros beyond a length
+        state = torch.where(t < p.lengths, m.next_state[batch, t, state, label], state)
+        history = (history * K + label) % H
+    total = total + m.final[batch, state]
     if not torch.compiler.is_compiling() and total.isnan().any():
         check(p)
     return torch.where(total > -math.inf, total, -math.inf)
@@ -141,24 +226,20 @@ def _first_best(values: Tensor) -> Tensor:
     return torch.where(values == values.amax(-1, keepdim=True), indices, values.shape[-1]).amin(-1)
 
 
-def argmax(p: Parts) -> tuple[Tensor, Tensor]:
-    """The best output (B, T), and whether there is any (B,)."""
+def argmax(p: Parts, arrays: Machines | None = None) -> tuple[Tensor, Tensor]:
+    """The best output (B, T), and whether there is any (B,); under these machines rather than its own where given."""
     check(p)
-    K, H, T = p.num_labels, p.num_histories, p.num_positions
+    K, H, T, m = p.num_labels, p.num_histories, p.num_positions, machine_of(p, arrays)
     scores = levels(p)
-    best = [p.any_potential.new_zeros(p.lengths.shape[0], min(H, K**T))]
-    for t in range(T - 1, -1, -1):
-        level = (scores[t] + _following(best[-1], scores[t].shape[1], K)).amax(2)
-        best.append(torch.where((t < p.lengths)[:, None], level, 0))
-    best = best[::-1]
+    best = backward(p, scores, m, amax)
     batch = torch.arange(p.lengths.shape[0], device=p.lengths.device)
-    history, labels = torch.zeros_like(p.lengths), []
+    history, state, labels = torch.zeros_like(p.lengths), torch.zeros_like(p.lengths), []
     for t in range(T):
-        level = scores[t][batch, history] + _following(best[t + 1], scores[t].shape[1], K)[batch, history]
-        label = _first_best(level)
+        label = _first_best(arcs_at(scores[t], m, t, best[t + 1], K)[batch, state, history])
         labels.append(label)
+        state = torch.where(t < p.lengths, m.next_state[batch, t, state, label], state)
         history = (history * K + label) % H
-    exists = best[0][:, 0] > -math.inf
+    exists = best[0][:, 0, 0] > -math.inf
     if not labels:
         return p.lengths.new_zeros(p.lengths.shape[0], 0), exists
     return torch.where(exists[:, None], torch.stack(labels, 1), 0), exists
@@ -167,86 +248,73 @@ def argmax(p: Parts) -> tuple[Tensor, Tensor]:
 def topk(p: Parts, k: int) -> Tensor:
     """The k best outputs (B, k, T), best first, -1 where there are fewer."""
     check(p)
-    K, H, T = p.num_labels, p.num_histories, p.num_positions
+    K, H, T, m = p.num_labels, p.num_histories, p.num_positions, machine_of(p)
     scores, batch = levels(p), p.lengths.shape[0]
-    best = p.any_potential.new_full((batch, min(H, K**T), k), -math.inf)
-    best[:, :, 0] = 0
-    first, via = best[:1, :1], []
+    first = p.any_potential.new_full((*m.final.shape, 1, k), -math.inf)
+    first[..., 0] = m.final[:, :, None]
+    best, via = first.expand(*m.final.shape, min(H, K**T), k), []
     for t in range(T - 1, -1, -1):
         rows = scores[t].shape[1]
-        candidates = scores[t][..., None] + _following(best, rows, K)  # (B, rows, K, k)
-        values, order = candidates.flatten(2).sort(dim=2, descending=True, stable=True)
-        inside = (t < p.lengths)[:, None, None]
-        best = torch.where(inside, values[:, :, :k], first)
-        via.append(order[:, :, :k])
-        if rows * K >= H and not inside.any():
-            via[-1] = torch.zeros_like(via[-1])
+        ahead = m.weight[:, t, :, None, :, None] + following(best, m.next_state[:, t], rows, K)  # (B, S, rows, K, k)
+        candidates = scores[t][:, None, :, :, None] + ahead
+        values, order = candidates.flatten(3).sort(dim=3, descending=True, stable=True)
+        best = torch.where((t < p.lengths)[:, None, None, None], values[..., :k], first)
+        via.append(order[..., :k])
     rank = torch.arange(k, device=p.lengths.device).expand(batch, k)
-    exists = best[:, 0] > -math.inf
-    history, labels = torch.zeros_like(rank), []
+    exists = best[:, 0, 0] > -math.inf
+    history, state, labels = torch.zeros_like(rank), torch.zeros_like(rank), []
     index = torch.arange(batch, device=p.lengths.device)[:, None]
     for t in range(T):
-        choice = via[T - 1 - t][index, history, rank]
-        label = choice // k
-        inside = (t < p.lengths)[:, None]
+        choice = via[T - 1 - t][index, state, history, rank]
+        label, inside = choice // k, (t < p.lengths)[:, None]
         rank = torch.where(inside, choice % k, rank)
         labels.append(torch.where(exists & inside, label, -1))
+        state = torch.where(inside, m.next_state[index, t, state, label], state)
         history = (history * K + label) % H
     return torch.stack(labels, 2) if labels else rank.new_zeros(batch, k, 0)
 
 
 def sample(p: Parts, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs (n, B, T) by inverting P(y | h) at uniforms (n, B, T), and whether there is any (B,)."""
+    """Outputs (n, B, T) by inverting P(y | s, h) at uniforms (n, B, T), and whether there is any (B,)."""
     check(p)
-    K, H = p.num_labels, p.num_histories
+    K, H, m = p.num_labels, p.num_histories, machine_of(p)
     scores = levels(p)
-    beta = backward(p, scores)
+    beta = backward(p, scores, m, logsumexp)
     batch = torch.arange(p.lengths.shape[0], device=p.lengths.device)
-    history = p.lengths.new_zeros(uniforms.shape[:2])
+    history, state = p.lengths.new_zeros(uniforms.shape[:2]), p.lengths.new_zeros(uniforms.shape[:2])
     labels = []
     for t, level in enumerate(scores):
-        arcs = level + _following(beta[t + 1], level.shape[1], K)
-        probability = arcs[batch, history].softmax(-1).double()  # (n, B, K)
+        arcs = arcs_at(level, m, t, beta[t + 1], K)
+        probability = arcs[batch, state, history].softmax(-1).double()  # (n, B, K)
         before = probability.cumsum(-1) - probability
         taken = (probability > 0) & (before <= uniforms[:, :, t, None])
         label = torch.where(taken, torch.arange(K, device=taken.device), 0).amax(-1)
         labels.append(label)
+        state = torch.where(t < p.lengths, m.next_state[batch, t, state, label], state)
         history = (history * K + label) % H
-    exists = beta[0][:, 0] > -math.inf
+    exists = beta[0][:, 0, 0] > -math.inf
     return (torch.stack(labels, 2) if labels else history.new_zeros(*uniforms.shape)), exists
 
 
 def strata(p: Parts, next_stratum: Tensor, cost_class: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """The best score (B, V) and output (B, V, T) of each stratum of level 0: see `kernels.chain_max.strata`."""
+    """The best score (B, V) and output (B, V, T) of each stratum of level 0: see `kernels.chain_max.strata`.
+
+    Strata are the states of a machine that starts in any of them and must end in stratum 0.
+    """
     check(p)
-    K, H, T, V = p.num_labels, p.num_histories, p.num_positions, next_stratum.shape[2]
-    scores, B = levels(p), p.lengths.shape[0]
-    batch = torch.arange(B, device=p.lengths.device)
-    first = p.any_potential.new_full((B, V, 1), -math.inf)
-    first[:, 0] = 0
-    best = [first.expand(B, V, min(H, K**T))]
-
-    def arcs(t: int, following: Tensor) -> tuple[Tensor, Tensor]:
-        """score + best(t + 1, ...) of each (v, h, y), (B, V, rows, K), and the strata that follow, (B, V, K)."""
-        rows = scores[t].shape[1]
-        then = next_stratum[:, t].gather(2, cost_class[:, t, None].expand(B, V, K))  # (B, V, K)
-        beyond = _following(following.transpose(1, 2), rows, K).permute(0, 1, 2, 3)  # (B, rows, K, V)
-        index = then.clamp(min=0).permute(0, 2, 1)[:, None].expand(B, rows, K, V)
-        value = scores[t][..., None] + beyond.gather(3, index)
-        value = torch.where((then >= 0).permute(0, 2, 1)[:, None], value, -math.inf)
-        return value.permute(0, 3, 1, 2), then
-
-    for t in range(T - 1, -1, -1):
-        value, _ = arcs(t, best[-1])
-        inside = (t < p.lengths)[:, None, None]
-        best.append(torch.where(inside, value.amax(3), first))
-    best = best[::-1]
+    K, H, T, (B, _, V, _) = p.num_labels, p.num_histories, p.num_positions, next_stratum.shape
+    then = next_stratum.gather(3, cost_class[:, :, None].expand(B, T, V, K))
+    forbidden = torch.where(then >= 0, 0.0, -math.inf).to(p.any_potential.dtype)
+    final = p.any_potential.new_full((B, V), -math.inf)
+    final[:, 0] = 0
+    m, scores = Machine(then.clamp(min=0), forbidden, final), levels(p)
+    best = backward(p, scores, m, amax)
+    batch = torch.arange(B, device=p.lengths.device)[:, None]
     stratum = torch.arange(V, device=p.lengths.device).expand(B, V)
     history, labels = torch.zeros_like(stratum), []
     for t in range(T):
-        value, then = arcs(t, best[t + 1])
-        label = _first_best(value[batch[:, None], stratum, history])  # (B, V)
+        label = _first_best(arcs_at(scores[t], m, t, best[t + 1], K)[batch, stratum, history])  # (B, V)
         labels.append(label)
-        stratum = then[batch[:, None], stratum, label].clamp(min=0)
+        stratum = m.next_state[batch, t, stratum, label]
         history = (history * K + label) % H
     return best[0][:, :, 0], torch.stack(labels, 2) if labels else history.new_zeros(B, V, 0)

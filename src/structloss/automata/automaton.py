@@ -1,0 +1,88 @@
+"""LossAutomaton: a loss against one reference, as a deterministic machine over strings of one length."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class TooManyStatesError(ValueError):
+    """A machine outgrew `max_states`."""
+
+
+@dataclass(frozen=True)
+class LossAutomaton:
+    """loss(y, reference) for every string y of one length, as a deterministic, levelled, weighted acceptor.
+
+    State 0 is the start; a label leads from a state of level t to one of level t + 1, along its class's arc. The loss
+    of y is the sum of the weights of its arcs and of the final weight of the state where it ends. A final weight of inf
+    means that y is outside the machine (an n-gram loss without smoothing and without an n-gram in common).
+
+    Attributes:
+        class_of: (K,), the symbol class of each label; labels of one class behave alike.
+        next_state: (N, C), the place of the state that a class leads to among those of the next level.
+        weights: (N, C), of the arcs; (0, C) where they are all 0 and the loss stands in the final weights alone.
+        final: (N,), of the states of the last level.
+        offsets: (length + 2,), where each level's states begin.
+
+    Example:
+        >>> import structloss as sl
+        >>> machine = sl.EditDistance().automaton([0, 1, 2], num_labels=3, length=2)
+        >>> machine.weight([0, 2])
+        1.0
+    """
+
+    class_of: NDArray[np.int64]
+    next_state: NDArray[np.int32]
+    weights: NDArray[np.float64]
+    final: NDArray[np.float64]
+    offsets: NDArray[np.int64]
+
+    @property
+    def length(self) -> int:
+        """The length of the strings it reads."""
+        return len(self.offsets) - 2
+
+    @property
+    def num_labels(self) -> int:
+        """How many labels there are, K."""
+        return len(self.class_of)
+
+    @property
+    def num_states(self) -> int:
+        """How many states there are, over all levels."""
+        return len(self.final)
+
+    @property
+    def num_arcs(self) -> int:
+        """How many arcs there are, one for each symbol class of each state before the last level."""
+        return int(self.offsets[-2] * self.next_state.shape[1])
+
+    @property
+    def num_bytes(self) -> int:
+        """How much memory its arrays take."""
+        return sum(x.nbytes for x in (self.class_of, self.next_state, self.weights, self.final, self.offsets))
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many states each level has, (length + 1,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def is_absolute(self) -> bool:
+        """Whether the arcs weigh nothing and the loss stands in the final weights alone."""
+        return len(self.weights) == 0
+
+    def weight(self, y: Sequence[int] | NDArray[Any]) -> float:
+        """The loss of one string. Cost: its length."""
+        if len(y) != self.length:
+            raise ValueError(f"y: got {len(y)} labels, but this machine reads strings of length {self.length}")
+        place, total = 0, 0.0
+        for t, label in enumerate(y):
+            state, symbol_class = self.offsets[t] + place, self.class_of[label]
+            if not self.is_absolute:
+                total += self.weights[state, symbol_class]
+            place = self.next_state[state, symbol_class]
+        return float(total + self.final[self.offsets[-2] + place])

@@ -1,0 +1,124 @@
+"""Levelled machines made by walking all pairs: n-gram counters, and two machines at once."""
+
+import numpy as np
+
+from structloss.kernels.compile import exact_kernel
+from structloss.kernels.levels import Array, Labels
+from structloss.kernels.strata import merge_equal, nearest
+
+
+@exact_kernel
+def count_machine(next_node: Labels, gain: Labels, length: int, max_states: int) -> tuple[Labels, Labels, Labels, int]:
+    """The machine whose states are a node and a running total, for strings of one length.
+
+    next_node, gain (nodes, C): where a class leads, and what it adds. Returns next (N, C), the total (N,) of each
+    state, offsets (length + 2,), and -1, or the level where there came to be more than max_states.
+    """
+    nodes, C = next_node.shape
+    most = 0
+    for u in range(nodes):
+        for c in range(C):
+            most = max(most, gain[u, c])
+    seen = np.full((nodes, length * most + 1), -1, np.int32)
+    room = 1024
+    next_state, node, total = np.zeros((room, C), np.int32), np.zeros(room, np.int64), np.zeros(room, np.int64)
+    offsets = np.zeros(length + 2, np.int64)
+    count = 1
+    offsets[1] = 1
+    for t in range(length):
+        first = count
+        for state in range(offsets[t], offsets[t + 1]):
+            for c in range(C):
+                u, n = next_node[node[state], c], total[state] + gain[node[state], c]
+                if seen[u, n] < first:
+                    if count >= max_states:
+                        return next_state[:1], total[:1], offsets, t + 1
+                    if count == next_state.shape[0]:
+                        bigger, bigger_node = np.zeros((2 * count, C), np.int32), np.zeros(2 * count, np.int64)
+                        bigger_total = np.zeros(2 * count, np.int64)
+                        bigger[:count], bigger_node[:count], bigger_total[:count] = next_state, node, total
+                        next_state, node, total = bigger, bigger_node, bigger_total
+                    seen[u, n] = count
+                    node[count], total[count] = u, n
+                    count += 1
+                next_state[state, c] = seen[u, n] - first
+        offsets[t + 2] = count
+    return next_state[:count], total[:count], offsets, -1
+
+
+@exact_kernel
+def sum_machine(costs: Array, max_states: int) -> tuple[Labels, Array, Labels, int]:
+    """The machine whose states are what the costs (length, C) of a string's symbols have summed up to.
+
+    Sums that differ by rounding only are one. Returns next (N, C), the sum (N,) of each state, offsets, and -1, or the
+    level where there came to be more than max_states.
+    """
+    length, C = costs.shape
+    offsets = np.zeros(length + 2, np.int64)
+    offsets[1] = 1
+    sums, next_state = np.zeros(1), np.zeros((1, C), np.int32)
+    for t in range(length):
+        here = sums[offsets[t] : offsets[t + 1]]
+        candidates = np.empty(here.shape[0] * C)
+        for i in range(here.shape[0]):
+            for c in range(C):
+                candidates[i * C + c] = here[i] + costs[t, c]
+        kept = merge_equal(candidates, candidates.shape[0])
+        if offsets[t + 1] + kept > max_states:
+            return next_state[:1], sums[:1], offsets, t + 1
+        for i in range(here.shape[0]):
+            for c in range(C):
+                next_state[offsets[t] + i, c] = nearest(candidates, kept, here[i] + costs[t, c])
+        sums = np.concatenate((sums, candidates[:kept]))
+        next_state = np.concatenate((next_state, np.zeros((kept, C), np.int32)))
+        offsets[t + 2] = offsets[t + 1] + kept
+    return next_state, sums, offsets, -1
+
+
+@exact_kernel
+def pair_machines(
+    next_a: Labels, offsets_a: Labels, class_a: Labels, next_b: Labels, offsets_b: Labels, class_b: Labels,
+    max_states: int,
+) -> tuple[Labels, Labels, Labels, Labels, int]:  # fmt: skip
+    """Two machines for strings of one length, at once: the pairs of states that some string reaches.
+
+    class_a, class_b (C,): the class in each machine of every class of the pair. Returns next (N, C), the state of each
+    machine (N,), offsets, and -1, or the level where there came to be more than max_states.
+    """
+    length, C = offsets_a.shape[0] - 2, class_a.shape[0]
+    room = 256
+    next_state, in_a, in_b = np.zeros((room, C), np.int32), np.zeros(room, np.int64), np.zeros(room, np.int64)
+    offsets = np.zeros(length + 2, np.int64)
+    count = 1
+    offsets[1] = 1
+    for t in range(length):
+        first = count
+        width_a, width_b = offsets_a[t + 2] - offsets_a[t + 1], offsets_b[t + 2] - offsets_b[t + 1]
+        seen = np.full((width_a, width_b), -1, np.int32)
+        for state in range(offsets[t], offsets[t + 1]):
+            for c in range(C):
+                u, v = next_a[in_a[state], class_a[c]], next_b[in_b[state], class_b[c]]
+                if seen[u, v] < 0:
+                    if count >= max_states:
+                        return next_state[:1], in_a[:1], in_b[:1], offsets, t + 1
+                    if count == next_state.shape[0]:
+                        bigger, bigger_a = np.zeros((2 * count, C), np.int32), np.zeros(2 * count, np.int64)
+                        bigger_b = np.zeros(2 * count, np.int64)
+                        bigger[:count], bigger_a[:count], bigger_b[:count] = next_state, in_a, in_b
+                        next_state, in_a, in_b = bigger, bigger_a, bigger_b
+                    seen[u, v] = count - first
+                    in_a[count], in_b[count] = offsets_a[t + 1] + u, offsets_b[t + 1] + v
+                    count += 1
+                next_state[state, c] = seen[u, v]
+        offsets[t + 2] = count
+    return next_state[:count], in_a[:count], in_b[:count], offsets, -1
+
+
+@exact_kernel
+def gather_weights(weights: Array, states: Labels, classes: Labels) -> Array:
+    """out[i, c] = weights[states[i], classes[c]]."""
+    out = np.empty((states.shape[0], classes.shape[0]))
+    for i in range(states.shape[0]):
+        for c in range(classes.shape[0]):
+            out[i, c] = weights[states[i], classes[c]]
+    return out

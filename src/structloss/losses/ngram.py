@@ -1,0 +1,79 @@
+"""The n-gram loss: how few n-grams the answer shares with the reference."""
+
+import math
+from collections import Counter
+
+import numpy as np
+
+from structloss.automata import LossAutomaton, TooManyStatesError
+from structloss.kernels.machines import count_machine
+from structloss.losses.machine import MAX_STATES, MachineLoss, String
+
+
+class NGram(MachineLoss):
+    r"""Minus the logarithm of the inner product of n-gram counts (Cortes 2018, sections 2.1 and 4).
+
+    .. math:: L(y, r) = -\log\Big(\text{smoothing} + \sum_{g \in \Delta^n} |y|_g \, |r|_g\Big)
+
+    Args:
+        n: the length of the n-grams.
+        smoothing: added to the inner product, so that every string has a finite loss. 0 is the paper's definition: the
+            loss of a string with no n-gram in common is inf, and it is outside every sum.
+        max_states: raise `TooManyStatesError` rather than build a larger machine.
+
+    A state of the machine is the last n - 1 labels that can still matter and the running total: polynomially many.
+
+    Example:
+        >>> import structloss as sl
+        >>> sl.NGram(2)([[0, 1, 2]], [[0, 1, 2, 3]])  # -log(1 + 2)
+        tensor([-1.0986])
+    """
+
+    def __init__(self, n: int = 2, smoothing: float = 1.0, max_states: int = MAX_STATES) -> None:
+        super().__init__(max_states)
+        if not isinstance(n, int) or n < 1:
+            raise ValueError(f"n: got {n!r}, but wanted a whole number of at least 1")
+        if not (smoothing >= 0 and math.isfinite(smoothing)):
+            raise ValueError(f"smoothing: got {smoothing!r}, but wanted a finite number of at least 0")
+        self.n, self.smoothing = n, float(smoothing)
+
+    def __repr__(self) -> str:
+        return f"NGram(n={self.n}, smoothing={self.smoothing})"
+
+    def _counts(self, string: String) -> Counter[tuple[int, ...]]:
+        labels = string.tolist()
+        return Counter(tuple(labels[i : i + self.n]) for i in range(len(labels) - self.n + 1))
+
+    def distance(self, y: String, reference: String) -> float:
+        ours, theirs = self._counts(y), self._counts(reference)
+        product = self.smoothing + sum(count * theirs[gram] for gram, count in ours.items())
+        return -math.log(product) if product > 0 else math.inf
+
+    def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
+        counts = Counter({g: c for g, c in self._counts(reference).items() if max(g) < num_labels})
+        symbols = sorted({label for gram in counts for label in gram})
+        class_of = np.full(num_labels, len(symbols), np.int64)
+        class_of[symbols] = np.arange(len(symbols))
+        # A node is what can still become one of the reference's n-grams: a beginning of one.
+        nodes: dict[tuple[int, ...], int] = {(): 0}
+        for gram in counts:
+            for i in range(1, self.n):
+                nodes.setdefault(gram[:i], len(nodes))
+        next_node = np.zeros((len(nodes), len(symbols) + 1), np.int64)  # the last class leads back to the start
+        gain = np.zeros_like(next_node)
+        for node, index in nodes.items():
+            for c, symbol in enumerate(symbols):
+                string: tuple[int, ...] = (*node, symbol)
+                gain[index, c] = counts.get(string, 0)
+                while string not in nodes:
+                    string = string[1:]
+                next_node[index, c] = nodes[string]
+        next_state, total, offsets, outgrown = count_machine(next_node, gain, length, self.max_states)
+        if outgrown >= 0:
+            raise TooManyStatesError(
+                f"max_states: the {self.n}-gram machine for outputs of length {length} passed {self.max_states} states "
+                f"at position {outgrown}; a smaller n makes it smaller"
+            )
+        product = self.smoothing + total
+        final = np.where(product > 0, -np.log(np.maximum(product, 1e-300)), np.inf)
+        return LossAutomaton(class_of, next_state, np.empty((0, next_state.shape[1])), final, offsets)

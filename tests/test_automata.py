@@ -1,0 +1,170 @@
+"""Machines against the direct definitions they are written independently of."""
+
+import itertools
+import pickle
+
+import numpy as np
+import parasail
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rapidfuzz.distance import Levenshtein
+
+import structloss as sl
+
+COSTS = st.integers(0, 6).map(lambda x: x / 2)
+THREE_COSTS = st.lists(COSTS, min_size=3, max_size=3)
+STRING = st.lists(st.integers(0, 3), max_size=5)
+
+
+def check_all_strings(loss, reference: list[int], num_labels: int, length: int) -> None:
+    """Every string of the length: the machine's weight is the loss, whether it stands in arcs or in final weights."""
+    string = np.array(reference, np.int64)
+    for machine in (loss.automaton(reference, num_labels, length), loss.machine(string, num_labels, length, True)):
+        assert machine.length == length
+        for y in itertools.product(range(num_labels), repeat=length):
+            wanted = loss.distance(np.array(y, np.int64), string)
+            found = machine.weight(y)
+            assert found == wanted or abs(found - wanted) < 1e-9, (loss, reference, y, found, wanted)
+
+
+LOSSES = {
+    "edit": sl.EditDistance(),
+    "edit 1 3 2": sl.EditDistance(1, 3, 2),
+    "edit 1.5 0.7 0.9": sl.EditDistance(1.5, 0.7, 0.9),
+    "edit cap 0": sl.EditDistance(cap=0),
+    "edit cap 2": sl.EditDistance(cap=2),
+    "edit 1 3 2 cap 3": sl.EditDistance(1, 3, 2, cap=3),
+    "edit matrix": sl.EditDistance(torch.rand(4, 4, generator=torch.Generator().manual_seed(0))),
+    "smith-waterman": sl.SmithWaterman(),
+    "smith-waterman cap 3": sl.SmithWaterman(cap=3),
+    "smith-waterman other": sl.SmithWaterman(match=-1, substitution=0.5, insertion=0.3, deletion=0.7),
+    "smith-waterman matrix": sl.SmithWaterman(
+        substitution=torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).fill_diagonal_(-2), cap=4
+    ),
+    "unigram": sl.NGram(1),
+    "bigram": sl.NGram(2),
+    "trigram": sl.NGram(3, smoothing=0.5),
+    "bigram as in the paper": sl.NGram(2, smoothing=0),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_string_up_to_length_five_over_three_symbols(name: str) -> None:
+    generator = np.random.default_rng(0)
+    for size in range(6):
+        reference = generator.integers(0, 4, size).tolist()  # symbol 3 is in no string
+        for length in range(6):
+            check_all_strings(LOSSES[name], reference, 3, length)
+
+
+@settings(deadline=None, max_examples=60)
+@given(STRING, st.integers(0, 4), COSTS, COSTS, COSTS, st.none() | COSTS)
+def test_edit_distance_with_any_costs(reference, length, substitution, insertion, deletion, cap) -> None:
+    check_all_strings(sl.EditDistance(substitution, insertion, deletion, cap), reference, 3, length)
+
+
+@settings(deadline=None, max_examples=60)
+@given(STRING, st.integers(0, 4), COSTS, COSTS, COSTS, COSTS, st.none() | COSTS)
+def test_smith_waterman_with_any_costs(reference, length, match, substitution, insertion, deletion, cap) -> None:
+    check_all_strings(sl.SmithWaterman(-match, substitution, insertion, deletion, cap), reference, 3, length)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.integers(0, 2), max_size=5), st.lists(st.lists(COSTS, min_size=3, max_size=3), min_size=3, max_size=3)
+)
+def test_hamming_with_any_costs(reference, costs) -> None:
+    loss = sl.Hamming(torch.tensor(costs, dtype=torch.float64))
+    for machine in (
+        loss.automaton(reference, 3),
+        loss.machine(np.array(reference, np.int64), 3, len(reference), absolute=True),
+    ):
+        for y in itertools.product(range(3), repeat=len(reference)):
+            assert machine.weight(y) == pytest.approx(loss([list(y)], [reference]).item(), abs=1e-6)
+
+
+def test_one_label_only() -> None:
+    for loss in LOSSES.values():
+        for length in range(4):
+            check_all_strings(loss, [0, 0, 0], 1, length)
+
+
+def test_rapidfuzz_agrees_on_ten_thousand_pairs() -> None:
+    generator = np.random.default_rng(0)
+    unit, other = sl.EditDistance(), sl.EditDistance(substitution=2, insertion=1, deletion=3)
+    for _ in range(5_000):
+        y, r = (generator.integers(0, 5, generator.integers(0, 20)) for _ in range(2))
+        assert unit.distance(y, r) == Levenshtein.distance(r.tolist(), y.tolist())
+        assert other.distance(y, r) == Levenshtein.distance(r.tolist(), y.tolist(), weights=(1, 3, 2))
+
+
+def test_parasail_agrees_on_ten_thousand_pairs() -> None:
+    generator = np.random.default_rng(1)
+    alphabet = "ACGTN"
+    matrix = parasail.matrix_create(alphabet, 2, -1)
+    loss = sl.SmithWaterman()
+    for _ in range(10_000):
+        y, r = (generator.integers(0, 5, generator.integers(1, 20)) for _ in range(2))
+        strings = ("".join(alphabet[i] for i in x) for x in (y, r))
+        assert loss.distance(y, r) == -parasail.sw(*strings, 1, 1, matrix).score
+
+
+def test_state_counts_are_those_of_the_design() -> None:
+    """The means over ten random references of twelve symbols (ten for Smith-Waterman), at most 1.2 times as many."""
+    generator = np.random.default_rng(0)
+
+    def mean(loss, length: int) -> float:
+        references = [generator.integers(0, 10, length) for _ in range(10)]
+        return float(np.mean([loss.automaton(r, 10).num_states for r in references]))
+
+    assert mean(sl.EditDistance(), 12) <= 1.2 * 5142
+    assert mean(sl.EditDistance(1, 3, 2), 12) <= 1.2 * 346
+    assert mean(sl.SmithWaterman(), 10) <= 1.2 * 17109
+
+
+def test_a_cap_makes_the_machine_linear_in_the_length() -> None:
+    generator = np.random.default_rng(0)
+    for cap, most in ((2, 3), (3, 9), (4, 18), (5, 48)):
+        for length in (50, 400):
+            machine = sl.EditDistance(cap=cap).automaton(generator.integers(0, 10, length), 10)
+            assert machine.sizes.max() <= most
+            assert machine.num_arcs == machine.offsets[-2] * machine.next_state.shape[1]
+
+
+def test_machines_are_compiled_once_and_forgotten_in_order() -> None:
+    loss = sl.EditDistance(cap=2)
+    first = loss.automaton([0, 1, 2], 4)
+    assert loss.automaton([0, 1, 2], 4) is first
+    assert loss.automaton([0, 1, 2], 5) is not first
+    loss.cache_bytes = 2 * first.num_bytes
+    for i in range(4):
+        loss.automaton([i, 1, 2], 4)
+    assert sum(m.num_bytes for m in loss._cache.values()) <= loss.cache_bytes
+    assert loss.automaton([0, 1, 2], 4) is not first
+
+
+def test_a_loss_can_be_pickled_for_a_worker_process() -> None:
+    loss = sl.EditDistance(cap=2)
+    loss.automaton([0, 1], 3)
+    again = pickle.loads(pickle.dumps(loss))
+    assert repr(again) == repr(loss)
+    assert again.automaton([0, 1], 3).weight([1, 1]) == 1.0
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match=r"y: got 1 labels.*length 2"):
+        sl.EditDistance().automaton([0, 1], 3).weight([0])
+    with pytest.raises(ValueError, match=r"reference: got \[0, -1\]"):
+        sl.EditDistance().automaton([0, -1], 3)
+    with pytest.raises(ValueError, match="num_labels: got 0"):
+        sl.NGram().automaton([0], 0)
+    with pytest.raises(ValueError, match="length: got -1"):
+        sl.NGram().automaton([0], 3, -1)
+    with pytest.raises(ValueError, match="substitution: got costs for 2 labels"):
+        sl.EditDistance(torch.zeros(2, 2)).automaton([0, 1], 3)
+    with pytest.raises(ValueError, match=r"length: got 3.*strings of one length, here 2"):
+        sl.Hamming().automaton([0, 1], 3, 3)
+    with pytest.raises(sl.TooManyStatesError, match="smaller n"):
+        sl.NGram(2, max_states=10).automaton(list(range(8)), 8)
