@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -63,12 +64,25 @@ class LossAutomaton:
     @property
     def num_bytes(self) -> int:
         """How much memory its arrays take."""
-        return sum(x.nbytes for x in (self.class_of, self.next_state, self.weights, self.final, self.offsets))
+        return sum(x.nbytes for x in (self.class_of, self.final, self.offsets)) + 2 * (
+            self.next_state.nbytes + self.weights.nbytes
+        )
 
     @property
     def sizes(self) -> NDArray[np.int64]:
         """How many states each level has, (length + 1,)."""
         return np.diff(self.offsets)
+
+    @cached_property
+    def by_class(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """next_state and weights with each level laid out (C, S) and all levels in a row, as the kernels read them."""
+        C = self.next_state.shape[1]
+        next_state, weights = np.empty(self.next_state.size, np.int32), np.empty(self.weights.size)
+        for x, y in zip(self.offsets[:-1], self.offsets[1:], strict=True):
+            next_state[x * C : y * C] = self.next_state[x:y].T.reshape(-1)
+            if not self.is_absolute:
+                weights[x * C : y * C] = self.weights[x:y].T.reshape(-1)
+        return next_state, weights
 
     @property
     def is_absolute(self) -> bool:

@@ -16,7 +16,7 @@ class Machines(NamedTuple):
 
     class_of: Labels  # (B, K), the symbol class of each label
     num_classes: Labels  # (B,)
-    next_state: Labels  # flat; of state s and class c at level t: entry arc_begin[b, t] + s * num_classes[b] + c
+    next_state: Labels  # flat; of state s and class c at level t: entry arc_begin[b, t] + c * sizes[b, t] + s
     weight: Array  # flat likewise: scale times the machine's weight; of size 0 where all weights are
     arc_begin: Labels  # (B, T + 1)
     sizes: Labels  # (B, T + 1), how many states a level has
@@ -47,7 +47,7 @@ def walk(m: Machines, lengths: Labels, y: Labels, out: Array) -> None:
         for b in range(y.shape[1]):
             total, s = 0.0, 0
             for t in range(lengths[b]):
-                arc = m.arc_begin[b, t] + s * m.num_classes[b] + m.class_of[b, y[n, b, t]]
+                arc = m.arc_begin[b, t] + m.class_of[b, y[n, b, t]] * m.sizes[b, t] + s
                 total += weight_at(m.weight, arc)
                 s = m.next_state[arc]
             out[n, b] = total + m.final[m.final_begin[b] + s]
@@ -62,7 +62,7 @@ def unpack(
         for t in range(lengths[b]):
             for s in range(m.sizes[b, t]):
                 for y in range(m.class_of.shape[1]):
-                    arc = m.arc_begin[b, t] + s * m.num_classes[b] + m.class_of[b, y]
+                    arc = m.arc_begin[b, t] + m.class_of[b, y] * m.sizes[b, t] + s
                     next_out[b, t, s, y] = m.next_state[arc]
                     weight_out[b, t, s, y] = weight_at(weight, arc)
         for s in range(m.sizes[b, lengths[b]]):

@@ -31,7 +31,7 @@ def argmax(worker: int, workers: int, p: Potentials, m: Machines, labels: Labels
     best, unary, level = np.empty((states, H)), np.empty(K), np.empty((H, K))
     offsets, ahead, blocks = np.empty(T + 1, np.int64), np.empty((max(1, H // K), K)), max(1, H // K)
     for b in range(worker, p.lengths.shape[0], workers):
-        length, classes = p.lengths[b], m.num_classes[b]
+        length = p.lengths[b]
         state_offsets(m, b, length, offsets)
         for s in range(m.sizes[b, length]):
             best[offsets[length] + s, :] = m.final[m.final_begin[b] + s]
@@ -43,7 +43,7 @@ def argmax(worker: int, workers: int, p: Potentials, m: Machines, labels: Labels
             here = blocks if rows >= blocks else rows
             for s in range(m.sizes[b, t]):
                 for y in range(K):
-                    arc = m.arc_begin[b, t] + s * classes + m.class_of[b, y]
+                    arc = m.arc_begin[b, t] + m.class_of[b, y] * m.sizes[b, t] + s
                     state = offsets[t + 1] + m.next_state[arc]
                     for r in range(here):
                         ahead[r, y] = weight_at(m.weight, arc) + best[state, r * K + y if H > 1 else 0]
@@ -63,13 +63,13 @@ def argmax(worker: int, workers: int, p: Potentials, m: Machines, labels: Labels
             fill_row(p, b, t, length, h, unary)
             first, top, label = (h * K) % H, -np.inf, 0
             for y in range(K):
-                arc = m.arc_begin[b, t] + s * classes + m.class_of[b, y]
+                arc = m.arc_begin[b, t] + m.class_of[b, y] * m.sizes[b, t] + s
                 following = best[offsets[t + 1] + m.next_state[arc], first + y if H > 1 else 0]
                 value = unary[y] + (weight_at(m.weight, arc) + following)
                 if value > top:
                     top, label = value, y
             labels[b, t] = label
-            s = m.next_state[m.arc_begin[b, t] + s * classes + m.class_of[b, label]]
+            s = m.next_state[m.arc_begin[b, t] + m.class_of[b, label] * m.sizes[b, t] + s]
             h = (h * K + label) % H
 
 
@@ -83,7 +83,7 @@ def topk(worker: int, workers: int, p: Potentials, m: Machines, labels: Labels, 
     head, offsets, target = np.empty(K, np.int64), np.empty(T + 1, np.int64), np.empty(K, np.int64)
     weight: Array = np.empty(K)
     for b in range(worker, p.lengths.shape[0], workers):
-        length, classes = p.lengths[b], m.num_classes[b]
+        length = p.lengths[b]
         state_offsets(m, b, length, offsets)
         for s in range(m.sizes[b, length]):
             best[offsets[length] + s, :, :] = -np.inf
@@ -95,7 +95,7 @@ def topk(worker: int, workers: int, p: Potentials, m: Machines, labels: Labels, 
                 break
             for s in range(m.sizes[b, t]):
                 for y in range(K):
-                    arc = m.arc_begin[b, t] + s * classes + m.class_of[b, y]
+                    arc = m.arc_begin[b, t] + m.class_of[b, y] * m.sizes[b, t] + s
                     target[y], weight[y] = offsets[t + 1] + m.next_state[arc], weight_at(m.weight, arc)
                 for h in range(rows):
                     first = (h * K) % H
@@ -123,5 +123,5 @@ def topk(worker: int, workers: int, p: Potentials, m: Machines, labels: Labels, 
                 label = via[offsets[t] + s, h, rank, 0]
                 rank = via[offsets[t] + s, h, rank, 1]
                 labels[b, i, t] = label
-                s = m.next_state[m.arc_begin[b, t] + s * classes + m.class_of[b, label]]
+                s = m.next_state[m.arc_begin[b, t] + m.class_of[b, label] * m.sizes[b, t] + s]
                 h = (h * K + label) % H

@@ -12,10 +12,8 @@ from structloss.kernels.chain_sum import (
     RANGE,
     TINY,
     add_arcs,
-    add_outer_products,
     exp_level,
     exp_unary,
-    push,
     shared_weights,
     softmax,
 )
@@ -37,32 +35,105 @@ from structloss.kernels.product import Machines, state_offsets, weight_at
 
 
 @kernel
-def exp_arcs(m: Machines, b: int, t: int, out: Array) -> tuple[float, float]:
-    """out[i] = exp(weight - max) of the arcs of level t. Returns the maximum and the span."""
-    begin, count = m.arc_begin[b, t], m.sizes[b, t] * m.num_classes[b]
-    if m.weight.size == 0:
+def exp_arcs(weight: Array, begin: int, count: int, out: Array) -> tuple[float, float]:
+    """out[i] = exp(weight - max) of `count` arcs from `begin` on. Returns the maximum and the span."""
+    if weight.size == 0:
         for i in range(count):
             out[i] = 1.0
         return 0.0, 0.0
     top, bottom = -np.inf, np.inf
     for i in range(begin, begin + count):
-        top, bottom = max(top, m.weight[i]), min(bottom, m.weight[i])
+        top, bottom = max(top, weight[i]), min(bottom, weight[i])
     for i in range(count):
-        out[i] = np.exp(m.weight[begin + i] - top) if m.weight[begin + i] != top else 1.0
+        out[i] = np.exp(weight[begin + i] - top)
     return top, top - bottom
 
 
 @kernel
+def table_of(buffer: Array, begin: int, rows: int, columns: int) -> Array:
+    """Numbers of a flat buffer as a (rows, columns) table: a level's (H, S) states or (C, S) arcs."""
+    return buffer[begin : begin + rows * columns].reshape(rows, columns)
+
+
+@kernel
 def look_ahead(
-    m: Machines, b: int, t: int, s: int, arcs: Array, unary: Array, beta: Array, first: int, blocks: int, out: Array
+    classes: Labels, targets: Labels, arcs: Array, unary: Array, t: int, there: Array, blocks: int, out: Array
 ) -> None:
-    """out[r, y] = unary[t, y] * exp(weight(s, y)) * beta(t + 1, next(s, y), (r, y)); beta's level begins at `first`."""
-    K, classes = unary.shape[1], m.num_classes[b]
-    for y in range(K):
-        c = s * classes + m.class_of[b, y]
-        state, factor = first + m.next_state[m.arc_begin[b, t] + c], unary[t, y] * arcs[c]
+    """out[r * K + y, s] = unary[t, y] * exp(weight(s, y)) * there[(r, y), next(s, y)]; `there` is the next level."""
+    K, S = unary.shape[1], targets.shape[1]
+    for r in range(blocks):
+        for y in range(K):
+            c, factor, row = classes[y], unary[t, y], r * K + y if there.shape[0] > 1 else 0
+            for s in range(S):
+                out[r * K + y, s] = factor * arcs[c, s] * there[row, targets[c, s]]
+
+
+@kernel
+def pull_states(weights: Array, ahead: Array, rows: int, blocks: int, out: Array) -> None:
+    """out[h, s] = sum over y of weights[h, y] * ahead[(h mod blocks) * K + y, s], four y at a time."""
+    K, S = weights.shape[1], out.shape[1]
+    for first in range(0, rows, blocks):
         for r in range(blocks):
-            out[r, y] = factor * beta[state, r * K + y if beta.shape[1] > 1 else 0]
+            h = first + r
+            for s in range(S):
+                out[h, s] = 0.0
+            for y in range(0, K - K % 4, 4):
+                e0, e1, e2, e3 = weights[h, y], weights[h, y + 1], weights[h, y + 2], weights[h, y + 3]
+                a = r * K + y
+                for s in range(S):
+                    out[h, s] += (e0 * ahead[a, s] + e1 * ahead[a + 1, s]) + (
+                        e2 * ahead[a + 2, s] + e3 * ahead[a + 3, s]
+                    )
+            for y in range(K - K % 4, K):
+                e = weights[h, y]
+                for s in range(S):
+                    out[h, s] += e * ahead[r * K + y, s]
+
+
+@kernel
+def push_states(weights: Array, coefficients: Array, rows: int, blocks: int, out: Array) -> None:
+    """out[r * K + y, s] = sum over h = r mod blocks of weights[h, y] * coefficients[h, s]."""
+    K, S = weights.shape[1], out.shape[1]
+    whole = rows - rows % 4 if blocks == 1 else 0
+    for r in range(blocks):
+        for y in range(K):
+            a = r * K + y
+            for s in range(S):
+                out[a, s] = 0.0
+            for h in range(0, whole, 4):
+                e0, e1, e2, e3 = weights[h, y], weights[h + 1, y], weights[h + 2, y], weights[h + 3, y]
+                for s in range(S):
+                    out[a, s] += (e0 * coefficients[h, s] + e1 * coefficients[h + 1, s]) + (
+                        e2 * coefficients[h + 2, s] + e3 * coefficients[h + 3, s]
+                    )
+            for h in range(whole + r, rows, blocks):
+                e = weights[h, y]
+                for s in range(S):
+                    out[a, s] += e * coefficients[h, s]
+
+
+@kernel
+def add_dots(coefficients: Array, ahead: Array, rows: int, blocks: int, out: Array) -> None:
+    """out[h, y] = sum over s of coefficients[h, s] * ahead[(h mod blocks) * K + y, s]."""
+    K, S = out.shape[1], coefficients.shape[1]
+    for h in range(rows):
+        r = h % blocks
+        for y in range(K):
+            total = 0.0
+            for s in range(S):
+                total += coefficients[h, s] * ahead[r * K + y, s]
+            out[h, y] = total
+
+
+@kernel
+def scale_states(states: Array, rows: int, factor: float) -> bool:
+    """Multiply states[:rows] by factor; whether every positive one is then above TINY."""
+    tiny = 0
+    for h in range(rows):
+        for s in range(states.shape[1]):
+            states[h, s] *= factor
+            tiny |= (states[h, s] > 0.0) & (states[h, s] < TINY)
+    return tiny == 0
 
 
 @kernel
@@ -70,10 +141,15 @@ def backward_scaled(
     p: Potentials, m: Machines, b: int, length: int, shared: Array, shared_top: float, shared_span: float,
     offsets: Labels, beta: Array, unary: Array, norm: Array, arcs: Array, ahead: Array, level: Array,
 ) -> tuple[bool, float]:  # fmt: skip
-    """Fill beta (states, H), unary and norm as `chain_sum.backward_scaled`: returns whether it is safe, and log Z."""
-    K, H, order = num_labels(p), num_histories(p), p.order
+    """Fill beta, unary and norm as `chain_sum.backward_scaled` does. Returns whether that was safe, and log Z.
+
+    beta holds all levels, (H, S) each: the machine's states stand side by side, so that every step is a vector's.
+    """
+    K, H, order, C, all_shared = num_labels(p), num_histories(p), p.order, m.num_classes[b], p.shared
+    dense = p.table.size > 0 and not all_shared
     log_scale = exp_unary(p, b, length, unary, norm)
     final = m.final[m.final_begin[b] : m.final_begin[b] + m.sizes[b, length]]
+    there = table_of(beta, H * offsets[length], H, m.sizes[b, length])
     top, bottom = -np.inf, np.inf
     for s in range(final.shape[0]):
         top = max(top, final[s])
@@ -83,78 +159,68 @@ def backward_scaled(
     for s in range(final.shape[0]):
         value = np.exp(final[s] - top)
         for h in range(H):
-            beta[offsets[length] + s, h] = value
+            there[h, s] = value
     log_scale += top
     if top - bottom > RANGE:
         return False, 0.0
+    classes = m.class_of[b]
     for t in range(length - 1, -1, -1):
         rows = H if t >= order - 1 else K**t
         blocks = max(1, H // K) if t >= order - 1 else rows
-        span, tabled = norm[t], has_table(p, t)
-        arc_top, arc_span = exp_arcs(m, b, t, arcs)
+        span, tabled, S = norm[t], dense or (all_shared and t >= order - 1), m.sizes[b, t]
+        arc_top, arc_span = exp_arcs(m.weight, m.arc_begin[b, t], C * S, arcs)
+        targets, here = (
+            table_of(m.next_state, m.arc_begin[b, t], C, S),
+            table_of(beta, H * offsets[t], H, m.sizes[b, t]),
+        )
+        forward = table_of(ahead, 0, blocks * K, S)
+        look_ahead(classes, targets, table_of(arcs, 0, C, S), unary, t, there, blocks, forward)
         span += arc_span
         log_scale += arc_top
-        if tabled and p.shared:
+        if tabled and all_shared:
             span += shared_span
             log_scale += shared_top
+            pull_states(shared, forward, rows, blocks, here)
         elif tabled:
             table_top, table_span = exp_level(p.table[b, t], rows, level)
             span += table_span
             log_scale += table_top
-        total, tiny = 0.0, 0
-        for s in range(m.sizes[b, t]):
-            state = offsets[t] + s
-            look_ahead(m, b, t, s, arcs, unary, beta, offsets[t + 1], blocks, ahead)
-            if not tabled:
-                for h in range(rows):
-                    sum_ahead = 0.0
-                    for y in range(K):
-                        sum_ahead += ahead[h, y]
-                    beta[state, h] = sum_ahead
-            elif p.shared:
-                pull_state(shared, ahead, rows, blocks, beta, state)
-            else:
-                pull_state(level, ahead, rows, blocks, beta, state)
+            pull_states(level, forward, rows, blocks, here)
+        else:
             for h in range(rows):
-                total += beta[state, h]
+                for s in range(S):
+                    here[h, s] = 0.0
+                for y in range(K):
+                    for s in range(S):
+                        here[h, s] += forward[h * K + y, s]
+        total = 0.0
+        for h in range(rows):
+            for s in range(S):
+                total += here[h, s]
         if not span <= RANGE or not total < np.inf:
             return False, 0.0
         if total == 0.0:
             return True, -np.inf
-        scale = 1.0 / total
-        for state in range(offsets[t], offsets[t] + m.sizes[b, t]):
-            for h in range(rows):
-                beta[state, h] *= scale
-                tiny |= (beta[state, h] > 0.0) & (beta[state, h] < TINY)
-        if tiny:
+        if not scale_states(here, rows, 1.0 / total):
             return False, 0.0
         norm[t] = total
         log_scale += np.log(total)
-    return True, log_scale + (np.log(beta[0, 0]) if beta[0, 0] > 0.0 else -np.inf)
-
-
-@kernel
-def pull_state(weights: Array, ahead: Array, rows: int, blocks: int, beta: Array, state: int) -> None:
-    """beta[state, h] = sum over y of weights[h, y] * ahead[h mod blocks, y]."""
-    for first in range(0, rows, blocks):
-        for r in range(blocks):
-            total = 0.0
-            for y in range(weights.shape[1]):
-                total += weights[first + r, y] * ahead[r, y]
-            beta[state, first + r] = total
+        there = here
+    return True, log_scale + (np.log(there[0, 0]) if there[0, 0] > 0.0 else -np.inf)
 
 
 @kernel
 def backward_log(
     p: Potentials, m: Machines, b: int, length: int, offsets: Labels, beta: Array, unary: Array, level: Array
 ) -> tuple[float, int]:
-    """Fill beta (states, H) with logarithms. Returns log Z and a status."""
-    K, H, classes = num_labels(p), num_histories(p), m.num_classes[b]
+    """Fill beta with logarithms. Returns log Z and a status."""
+    K, H = num_labels(p), num_histories(p)
+    there = table_of(beta, H * offsets[length], H, m.sizes[b, length])
     for s in range(m.sizes[b, length]):
-        beta[offsets[length] + s, :] = m.final[m.final_begin[b] + s]
+        there[:, s] = m.final[m.final_begin[b] + s]
     scores = np.empty(K)
     for t in range(length - 1, -1, -1):
-        rows = num_rows(p, t)
+        rows, here = num_rows(p, t), table_of(beta, H * offsets[t], H, m.sizes[b, t])
         status = fill_scores(p, b, t, length, rows, unary[t], level)
         if status != OK:
             return 0.0, status
@@ -162,17 +228,18 @@ def backward_log(
             for h in range(rows):
                 first, top = (h * K) % H, -np.inf
                 for y in range(K):
-                    arc = m.arc_begin[b, t] + s * classes + m.class_of[b, y]
-                    state = offsets[t + 1] + m.next_state[arc]
-                    scores[y] = level[h, y] + weight_at(m.weight, arc) + beta[state, first + y if H > 1 else 0]
+                    arc = m.arc_begin[b, t] + m.class_of[b, y] * m.sizes[b, t] + s
+                    following = there[first + y if H > 1 else 0, m.next_state[arc]]
+                    scores[y] = level[h, y] + weight_at(m.weight, arc) + following
                     top = max(top, scores[y])
-                beta[offsets[t] + s, h] = top
+                here[h, s] = top
                 if top > -np.inf:
                     total = 0.0
                     for y in range(K):
                         total += np.exp(scores[y] - top)
-                    beta[offsets[t] + s, h] += np.log(total)
-    return beta[0, 0], OK
+                    here[h, s] += np.log(total)
+        there = here
+    return there[0, 0], OK
 
 
 @kernel
@@ -181,17 +248,22 @@ def fill_conditionals(
     offsets: Labels, beta: Array, unary: Array, norm: Array, out: Array,
 ) -> None:  # fmt: skip
     """out[h, y] = P(y | s, h, t) for the rows of level t; `weights` (H, K) are what `fill_weights` gives."""
-    K, H, classes = num_labels(p), num_histories(p), m.num_classes[b]
-    state = offsets[t] + s
+    K, H = num_labels(p), num_histories(p)
+    here, there = (
+        table_of(beta, H * offsets[t], H, m.sizes[b, t]),
+        table_of(beta, H * offsets[t + 1], H, m.sizes[b, t + 1]),
+    )
     for h in range(num_rows(p, t)):
-        first, here = (h * K) % H, beta[state, h]
+        first = (h * K) % H
         for y in range(K):
-            c = s * classes + m.class_of[b, y]
-            following = beta[offsets[t + 1] + m.next_state[m.arc_begin[b, t] + c], first + y if H > 1 else 0]
-            if scaled:
-                out[h, y] = weights[h, y] * unary[t, y] * arcs[c] * following / (norm[t] * here) if here > 0.0 else 0.0
-            else:
+            c = m.class_of[b, y] * m.sizes[b, t] + s
+            following = there[first + y if H > 1 else 0, m.next_state[m.arc_begin[b, t] + c]]
+            if not scaled:
                 out[h, y] = weights[h, y] + weight_at(m.weight, m.arc_begin[b, t] + c) + following
+            elif here[h, s] > 0.0:
+                out[h, y] = weights[h, y] * unary[t, y] * arcs[c] * following / (norm[t] * here[h, s])
+            else:
+                out[h, y] = 0.0
         if not scaled:
             softmax(out, h)
 
@@ -206,7 +278,7 @@ def fill_weights(
     if not scaled:
         fill_scores(p, b, t, length, rows, unary[t], out)
         return
-    exp_arcs(m, b, t, arcs)
+    exp_arcs(m.weight, m.arc_begin[b, t], m.sizes[b, t] * m.num_classes[b], arcs)
     if not has_table(p, t):
         out[:rows] = 1.0
     elif p.shared:
@@ -235,57 +307,66 @@ def forward_scaled(
     norm: Array, arcs: Array, mu: Array, mu_next: Array, coefficients: Array, ahead: Array, pushed: Array,
     level: Array, total: Array, g_unary: Array, g_table: Array, g_levels: Array,
 ) -> None:  # fmt: skip
-    """The marginals of a scaled example. As in `chain_sum.forward_shared`, with the machine's states for positions."""
-    K, H, order, classes = num_labels(p), num_histories(p), p.order, m.num_classes[b]
-    want_levels, want_table = g_levels.size > 0, g_table.size > 0
-    mu[0, :] = 0.0
-    mu[0, 0] = 1.0
+    """The marginals of a scaled example, with c(h, s) = mu(t, h, s) / (norm[t] * beta(t, h, s)) as in `chain_sum`."""
+    K, H, order, C, all_shared = num_labels(p), num_histories(p), p.order, m.num_classes[b], p.shared
+    dense = p.table.size > 0 and not all_shared
+    want_unary, want_levels, want_table = g_unary.size > 0, g_levels.size > 0, g_table.size > 0
+    classes = m.class_of[b]
+    mu[:H] = 0.0
+    mu[0] = 1.0
     for t in range(length):
         rows = H if t >= order - 1 else K**t
         blocks = max(1, H // K) if t >= order - 1 else rows
-        tabled, S = has_table(p, t), m.sizes[b, t]
-        exp_arcs(m, b, t, arcs)
-        if tabled and not p.shared:
+        tabled, S, S_next = dense or (all_shared and t >= order - 1), m.sizes[b, t], m.sizes[b, t + 1]
+        exp_arcs(m.weight, m.arc_begin[b, t], C * S, arcs)
+        targets, here = (
+            table_of(m.next_state, m.arc_begin[b, t], C, S),
+            table_of(beta, H * offsets[t], H, m.sizes[b, t]),
+        )
+        there = table_of(beta, H * offsets[t + 1], H, m.sizes[b, t + 1])
+        now, then = table_of(mu, 0, H, S), table_of(mu_next, 0, H, S_next)
+        c, a = table_of(coefficients, 0, H, S), table_of(ahead, 0, blocks * K, S)
+        flow = table_of(pushed, 0, blocks * K, S)
+        look_ahead(classes, targets, table_of(arcs, 0, C, S), unary, t, there, blocks, a)
+        for h in range(rows):
+            for s in range(S):
+                c[h, s] = now[h, s] / (norm[t] * here[h, s]) if here[h, s] > 0.0 else 0.0
+        if dense:
             exp_level(p.table[b, t], rows, level)
-        for s in range(m.sizes[b, t + 1]):
-            for h in range(H):
-                mu_next[s, h] = 0.0
-        for s in range(S):
-            look_ahead(m, b, t, s, arcs, unary, beta, offsets[t + 1], blocks, ahead[s])
-            for h in range(rows):
-                here = norm[t] * beta[offsets[t] + s, h]
-                coefficients[s, h] = mu[s, h] / here if here > 0.0 else 0.0
-            if not tabled:
-                for r in range(blocks):
-                    for y in range(K):
-                        pushed[r, y] = coefficients[s, r]
-            elif p.shared:
-                push(shared, coefficients, s, rows, blocks, pushed)
-            else:
-                push(level, coefficients, s, rows, blocks, pushed)
+        if not tabled:
+            for r in range(blocks):
+                for y in range(K):
+                    for s in range(S):
+                        flow[r * K + y, s] = c[r, s]
+        elif all_shared:
+            push_states(shared, c, rows, blocks, flow)
+        else:
+            push_states(level, c, rows, blocks, flow)
+        for h in range(H):
+            for s in range(S_next):
+                then[h, s] = 0.0
+        for r in range(blocks):
             for y in range(K):
-                state, label = m.next_state[m.arc_begin[b, t] + s * classes + m.class_of[b, y]], 0.0
-                for r in range(blocks):
-                    arc = pushed[r, y] * ahead[s, r, y]
-                    label += arc
-                    mu_next[state, r * K + y if H > 1 else 0] += arc
-                if g_unary.size:
+                row, symbol_class, label = r * K + y if H > 1 else 0, classes[y], 0.0
+                for s in range(S):
+                    flow[r * K + y, s] *= a[r * K + y, s]
+                    label += flow[r * K + y, s]
+                for s in range(S):
+                    then[row, targets[symbol_class, s]] += flow[r * K + y, s]
+                if want_unary:
                     g_unary[b, t, y] += label
         if (want_table and tabled) or want_levels:
-            total[:rows] = 0.0
-            add_outer_products(coefficients, ahead, S, blocks, total[:rows])
+            add_dots(c, a, rows, blocks, total)
             for h in range(rows):
                 for y in range(K):
                     value = total[h, y]
                     if tabled:
-                        value *= shared[h, y] if p.shared else level[h, y]
+                        value *= shared[h, y] if all_shared else level[h, y]
                     if want_levels:
                         g_levels[b, t, h, y] = value
                     if want_table and tabled:
                         g_table[b, h, y] += value
-        for s in range(m.sizes[b, t + 1]):
-            for h in range(H):
-                mu[s, h] = mu_next[s, h]
+        mu, mu_next = mu_next, mu
 
 
 @kernel
@@ -295,27 +376,29 @@ def forward_log(
     g_unary: Array, g_table: Array, g_levels: Array,
 ) -> None:  # fmt: skip
     """The marginals of an example in logarithms."""
-    K, H, classes = num_labels(p), num_histories(p), m.num_classes[b]
-    mu[0, :] = 0.0
-    mu[0, 0] = 1.0
+    K, H = num_labels(p), num_histories(p)
+    mu[:H] = 0.0
+    mu[0] = 1.0
     for t in range(length):
         fill_weights(p, m, b, t, length, False, shared, unary, arcs, level)
-        mu_next[: m.sizes[b, t + 1]] = 0.0
+        S, S_next = m.sizes[b, t], m.sizes[b, t + 1]
+        now, then = table_of(mu, 0, H, S), table_of(mu_next, 0, H, S_next)
+        then[:] = 0.0
         for s in range(m.sizes[b, t]):
             fill_conditionals(p, m, b, t, s, False, level, arcs, offsets, beta, unary, norm, conditional)
             for h in range(num_rows(p, t)):
                 first = (h * K) % H
                 for y in range(K):
-                    arc = mu[s, h] * conditional[h, y]
-                    state = m.next_state[m.arc_begin[b, t] + s * classes + m.class_of[b, y]]
-                    mu_next[state, first + y if H > 1 else 0] += arc
+                    arc = now[h, s] * conditional[h, y]
+                    state = m.next_state[m.arc_begin[b, t] + m.class_of[b, y] * m.sizes[b, t] + s]
+                    then[first + y if H > 1 else 0, state] += arc
                     if g_unary.size:
                         g_unary[b, t, y] += arc
                     if g_table.size and has_table(p, t):
                         g_table[b, h, y] += arc
                     if g_levels.size:
                         g_levels[b, t, h, y] += arc
-        mu[: m.sizes[b, t + 1]] = mu_next[: m.sizes[b, t + 1]]
+        mu, mu_next = mu_next, mu
 
 
 @kernel
@@ -326,18 +409,18 @@ def log_partition(
     """As `chain_sum.log_partition`, of the product. Time S * L * K**q an example, memory S * L * H a worker."""
     K, H, T = num_labels(p), num_histories(p), num_positions(p)
     states, widest, most_arcs = longest_machine(m, p.lengths)
-    beta, unary, norm = np.empty((states, H)), np.empty((T, K)), np.empty(T)
+    beta, unary, norm = np.empty(states * H), np.empty((T, K)), np.empty(T)
     arcs, offsets = np.empty(most_arcs), np.empty(T + 1, np.int64)
-    blocks = max(1, H // K)
-    mu, mu_next = np.empty((widest, H)), np.empty((widest, H))
-    coefficients, ahead = np.empty((widest, H)), np.empty((widest, blocks, K))
-    pushed, level, total, shared = np.empty((blocks, K)), np.empty((H, K)), np.empty((H, K)), np.empty((H, K))
+    size = widest * max(H, K)
+    mu, mu_next, coefficients = np.empty(size), np.empty(size), np.empty(size)
+    ahead, pushed = np.empty(size), np.empty(size)
+    level, total, shared = np.empty((H, K)), np.empty((H, K)), np.empty((H, K))
     shared_top, shared_span = shared_weights(p, shared)
     for b in range(worker, p.lengths.shape[0], workers):
         length = p.lengths[b]
         state_offsets(m, b, length, offsets)
         scaled, value[b] = backward_scaled(
-            p, m, b, length, shared, shared_top, shared_span, offsets, beta, unary, norm, arcs, pushed, level
+            p, m, b, length, shared, shared_top, shared_span, offsets, beta, unary, norm, arcs, ahead, level
         )
         if not scaled:
             value[b], status[b] = backward_log(p, m, b, length, offsets, beta, unary, level)
@@ -361,9 +444,9 @@ def sample(
 ) -> None:
     """As `chain_sum.sample`, of the product."""
     K, H, T = num_labels(p), num_histories(p), num_positions(p)
-    states, _, most_arcs = longest_machine(m, p.lengths)
-    beta, unary, norm = np.empty((states, H)), np.empty((T, K)), np.empty(T)
-    arcs, offsets, pushed = np.empty(most_arcs), np.empty(T + 1, np.int64), np.empty((max(1, H // K), K))
+    states, widest, most_arcs = longest_machine(m, p.lengths)
+    beta, unary, norm = np.empty(states * H), np.empty((T, K)), np.empty(T)
+    arcs, offsets, pushed = np.empty(most_arcs), np.empty(T + 1, np.int64), np.empty(widest * max(H, K))
     level, conditional, shared = np.empty((H, K)), np.empty((H, K)), np.empty((H, K))
     draws = labels.shape[0]
     history, machine = np.empty(draws, np.int64), np.empty(draws, np.int64)
@@ -399,7 +482,7 @@ def sample(
                     labels[n, b, t] = label
                     history[n] = (history[n] * K + label) % H
                     machine[n] = (
-                        -1 - m.next_state[m.arc_begin[b, t] + s * m.num_classes[b] + m.class_of[b, label]]
+                        -1 - m.next_state[m.arc_begin[b, t] + m.class_of[b, label] * m.sizes[b, t] + s]
                     )  # negative until the level is done
             for n in range(draws):
                 machine[n] = -1 - machine[n]
@@ -415,15 +498,15 @@ def expectation(
     """As `chain_sum.expectation`, of the product: f gives an arc its own score and f_weight, and f_final at the end."""
     K, H, T = num_labels(p), num_histories(p), num_positions(p)
     states, widest, most_arcs = longest_machine(m, p.lengths)
-    beta, unary, norm, after = np.empty((states, H)), np.empty((T, K)), np.empty(T), np.empty((states, H))
-    arcs, offsets, pushed = np.empty(most_arcs), np.empty(T + 1, np.int64), np.empty((max(1, H // K), K))
+    beta, unary, norm, after = np.empty(states * H), np.empty((T, K)), np.empty(T), np.empty((states, H))
+    arcs, offsets, pushed = np.empty(most_arcs), np.empty(T + 1, np.int64), np.empty(widest * max(H, K))
     level, conditional, shared = np.empty((H, K)), np.empty((H, K)), np.empty((H, K))
     scores, f_unary, in_p, in_f = np.empty((H, K)), np.empty(K), np.empty((H, K)), np.empty((H, K))
     mu, mu_next = np.empty((widest, H)), np.empty((widest, H))
     before, before_next = np.empty((widest, H)), np.empty((widest, H))
     shared_top, shared_span = shared_weights(p, shared)
     for b in range(worker, p.lengths.shape[0], workers):
-        length, classes = p.lengths[b], m.num_classes[b]
+        length = p.lengths[b]
         state_offsets(m, b, length, offsets)
         scaled, log_z = backward_scaled(
             p, m, b, length, shared, shared_top, shared_span, offsets, beta, unary, norm, arcs, pushed, level
@@ -444,7 +527,7 @@ def expectation(
                     first, total = (h * K) % H, 0.0
                     for y in range(K):
                         if conditional[h, y] > 0.0:
-                            arc = m.arc_begin[b, t] + s * classes + m.class_of[b, y]
+                            arc = m.arc_begin[b, t] + m.class_of[b, y] * m.sizes[b, t] + s
                             state = offsets[t + 1] + m.next_state[arc]
                             rest = after[state, first + y if H > 1 else 0]
                             total += conditional[h, y] * (scores[h, y] + weight_at(f_weight, arc) + rest)
@@ -467,7 +550,7 @@ def expectation(
                     for y in range(K):
                         share = mu[s, h] * conditional[h, y]
                         if share > 0.0:
-                            arc = m.arc_begin[b, t] + s * classes + m.class_of[b, y]
+                            arc = m.arc_begin[b, t] + m.class_of[b, y] * m.sizes[b, t] + s
                             state, column = m.next_state[arc], first + y if H > 1 else 0
                             so_far = before[s, h] + scores[h, y] + weight_at(f_weight, arc)
                             mu_next[state, column] += share

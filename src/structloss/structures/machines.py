@@ -49,15 +49,16 @@ class MachineBatch:
         for b, m in enumerate(machines):
             arc_begin[b, : m.length + 1] = arc_base[b] + m.offsets[:-1] * classes[b]
             sizes[b, : m.length + 1] = m.sizes
-        weights = [np.zeros(m.next_state.shape) if m.is_absolute else m.weights for m in machines]
-        absolute = all(m.is_absolute for m in machines)
+        weights = [np.empty(0)]
+        if not all(m.is_absolute for m in machines):
+            weights = [np.zeros(m.next_state.size) if m.is_absolute else m.by_class[1] for m in machines]
         finals = [m.final[m.offsets[-2] :] for m in machines]
         final_begin = np.concatenate([[0], np.cumsum([len(f) for f in finals])])[:-1]
         return Machines(
             np.stack([m.class_of for m in machines]),
             classes,
-            np.concatenate([m.next_state.reshape(-1) for m in machines]),
-            np.empty(0) if absolute else np.concatenate([w.reshape(-1) for w in weights]),
+            np.concatenate([m.by_class[0] for m in machines]),
+            np.concatenate(weights),
             arc_begin,
             sizes,
             np.concatenate(finals),
