@@ -52,7 +52,7 @@ def grad_reduced(potentials: Floats, machine: Fst) -> Floats:
     """Grad-Rational from a machine for the reference that was reduced by hand (`counted_ngrams`)."""
     wrap = openfst()
     strings = all_strings(potentials.shape[1], potentials.shape[0], "log64")
-    reduced = wrap.determinize(wrap.compose(strings, machine.copy().arcsort("ilabel")).rmepsilon())
+    reduced = wrap.determinize(wrap.compose(strings, machine.copy().arcsort("ilabel")).rmepsilon(), delta=1e-9)
     return _key_terms(potentials, _with_weights(reduced, lambda w: -w))
 
 
@@ -76,7 +76,7 @@ def determinised(length: int, num_labels: int, reference: list[int], arc_type: s
     right = wrap.compose(final.copy().arcsort("olabel"), last)
     result = wrap.compose(result.arcsort("olabel"), right.arcsort("ilabel"))
     result.project("input").rmepsilon()
-    return wrap.determinize(result)
+    return wrap.determinize(result, delta=1e-9)
 
 
 def _with_weights(fst: Fst, change: Callable[[float], float]) -> Fst:
@@ -125,8 +125,9 @@ def _key_terms(potentials: Floats, B: Fst) -> Floats:
     wrap = openfst()
     A, carried = _chain_acceptor(potentials)
     C = wrap.compose(A.arcsort("olabel"), B.arcsort("ilabel"))
-    from_start = [float(w) for w in wrap.shortestdistance(C)]
-    to_end = [float(w) for w in wrap.shortestdistance(C, reverse=True)]
+    exactly = 1e-15  # the default stops at 1e-6
+    from_start = [float(w) for w in wrap.shortestdistance(C, delta=exactly)]
+    to_end = [float(w) for w in wrap.shortestdistance(C, reverse=True, delta=exactly)]
     Q = np.zeros_like(potentials)
     for state in C.states():
         for arc in C.arcs(state):
