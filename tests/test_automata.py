@@ -85,6 +85,34 @@ def test_hamming_with_any_costs(reference, costs) -> None:
             assert machine.weight(y) == pytest.approx(loss([list(y)], [reference]).item(), abs=1e-6)
 
 
+def test_losses_add_up() -> None:
+    parts = (sl.EditDistance(), sl.NGram(2), sl.SmithWaterman(cap=2))
+    total = 0.5 * parts[0] + parts[1] * 2 + parts[2]
+    assert repr(total).count("*") == 3
+    reference, string = [0, 2, 1], np.array([0, 2, 1])
+    for y in itertools.product(range(3), repeat=3):
+        y = np.array(y)
+        wanted = 0.5 * parts[0].distance(y, string) + 2 * parts[1].distance(y, string) + parts[2].distance(y, string)
+        assert total.distance(y, string) == pytest.approx(wanted)
+    for length in range(4):
+        check_all_strings(total, reference, 3, length)
+        check_all_strings(-1.5 * sl.EditDistance(cap=2), reference, 3, length)
+    check_all_strings(sl.Hamming() + 0.5 * sl.EditDistance(), reference, 3, 3)
+    with pytest.raises(TypeError, match="loss: got 3"):
+        sl.EditDistance() + 3
+
+
+def test_pictures_show_every_state_and_loss(tmp_path) -> None:
+    machine = sl.EditDistance(cap=2).automaton([0, 1, 2], 4)
+    text = machine.draw(tmp_path / "machine.svg", symbols="abcd")
+    assert (tmp_path / "machine.svg").read_text().lstrip().startswith("<?xml")
+    assert text.count("doublecircle") == machine.sizes[-1]
+    assert '"any"' in text
+    assert list(tmp_path.iterdir()) == [tmp_path / "machine.svg"]
+    with pytest.raises(ValueError, match="more than 400"):
+        sl.EditDistance().automaton(list(range(10)), 10).draw()
+
+
 def test_one_label_only() -> None:
     for loss in LOSSES.values():
         for length in range(4):

@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from structloss.automata import drawing
 
 
 class TooManyStatesError(ValueError):
@@ -88,6 +91,22 @@ class LossAutomaton:
     def is_absolute(self) -> bool:
         """Whether the arcs weigh nothing and the loss stands in the final weights alone."""
         return len(self.weights) == 0
+
+    def draw(self, path: str | Path | None = None, symbols: Sequence[str] | None = None) -> str:
+        """Graphviz text of the machine; with a path that ends in .svg, .png or .pdf also a picture there.
+
+        Args:
+            path: where to draw (needs the extra `plot`).
+            symbols: names of the labels.
+
+        Example:
+            >>> import structloss as sl
+            >>> sl.EditDistance(cap=1).automaton([0, 1], num_labels=3).draw().splitlines()[0]
+            'digraph loss {'
+        """
+        if path is not None:
+            drawing.draw(self, path, symbols)
+        return drawing.to_dot(self, symbols)
 
     def weight(self, y: Sequence[int] | NDArray[Any]) -> float:
         """The loss of one string. Cost: its length."""

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,6 +12,9 @@ from torch import Tensor
 from structloss.automata import LossAutomaton, TooManyStatesError
 from structloss.kernels.machines import sum_machine
 from structloss.losses.labels import Labels
+
+if TYPE_CHECKING:
+    from structloss.losses.combined import WeightedSum
 
 _MOST_SUMS = 1_000_000
 
@@ -29,6 +33,20 @@ class Loss(ABC):
             lengths: how many labels of each example count; by default those of y.
         """
 
+    def __mul__(self, factor: float) -> "WeightedSum":
+        """This loss times a number."""
+        from structloss.losses.combined import WeightedSum, parts_of
+
+        return WeightedSum(parts_of(self, float(factor)))
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: "Loss") -> "WeightedSum":
+        """Both losses added up."""
+        from structloss.losses.combined import WeightedSum, parts_of
+
+        return WeightedSum(parts_of(self, 1.0) + parts_of(other, 1.0))
+
 
 class PositionLoss(Loss):
     """A loss that is a sum over positions, L(y, r) = sum over t of cost(t, y_t): it adds to a chain's own scores."""
@@ -36,6 +54,10 @@ class PositionLoss(Loss):
     @abstractmethod
     def position_costs(self, reference: Tensor, lengths: Tensor, num_labels: int, dtype: torch.dtype) -> Tensor:
         """cost(t, y) (B, T, K) of each label at each position, for references (B, T); 0 beyond a length."""
+
+    def distance(self, y: NDArray[np.int64], reference: NDArray[np.int64]) -> float:
+        """The loss of one answer."""
+        return float(self(torch.from_numpy(y)[None], torch.from_numpy(reference)[None]))
 
     def automaton(
         self, reference: Sequence[int] | NDArray[np.int64] | Tensor, num_labels: int, length: int | None = None

@@ -1,0 +1,48 @@
+"""Losses added up: 0.5 * EditDistance() + NGram(2) is a loss."""
+
+from structloss.automata import LossAutomaton
+from structloss.automata.pairs import weighted_sum
+from structloss.losses.base import Loss, PositionLoss
+from structloss.losses.machine import MachineLoss, String
+
+
+class WeightedSum(MachineLoss):
+    r"""A weighted sum of losses, :math:`L(y, r) = \sum_i f_i L_i(y, r)`. Write it with `*` and `+`.
+
+    Its machine runs those of its parts at once: their states are pairs.
+
+    Example:
+        >>> import structloss as sl
+        >>> loss = 0.5 * sl.EditDistance() + sl.NGram(2)
+        >>> loss([[0, 1, 2]], [[0, 1, 3]])  # 0.5 * 1 - log(1 + 1)
+        tensor([-0.1931])
+    """
+
+    def __init__(self, parts: list[tuple[float, MachineLoss | PositionLoss]]) -> None:
+        super().__init__()
+        self.parts = parts
+
+    def __repr__(self) -> str:
+        return " + ".join(f"{factor} * {loss!r}" for factor, loss in self.parts)
+
+    def distance(self, y: String, reference: String) -> float:
+        return sum(factor * loss.distance(y, reference) for factor, loss in self.parts)
+
+    def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
+        (factor, loss), *rest = self.parts
+        machine = loss.machine(reference, num_labels, length, absolute)
+        if not rest:
+            return weighted_sum(machine, factor, machine, 0.0, self.max_states)
+        for further, other in rest:
+            addend = other.machine(reference, num_labels, length, absolute)
+            machine, factor = weighted_sum(machine, factor, addend, further, self.max_states), 1.0
+        return machine
+
+
+def parts_of(loss: Loss, factor: float) -> list[tuple[float, MachineLoss | PositionLoss]]:
+    """A loss times a number, as a list of parts."""
+    if isinstance(loss, WeightedSum):
+        return [(factor * f, part) for f, part in loss.parts]
+    if not isinstance(loss, MachineLoss | PositionLoss):
+        raise TypeError(f"loss: got {loss!r}, but wanted a loss that has a machine")
+    return [(factor, loss)]
