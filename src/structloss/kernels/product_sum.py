@@ -11,7 +11,6 @@ import numpy as np
 from structloss.kernels.chain_sum import (
     RANGE,
     TINY,
-    add_arcs,
     exp_level,
     exp_unary,
     shared_weights,
@@ -486,80 +485,3 @@ def sample(
                     )  # negative until the level is done
             for n in range(draws):
                 machine[n] = -1 - machine[n]
-
-
-@kernel
-def expectation(
-    worker: int, workers: int, p: Potentials, m: Machines, f: Potentials, f_weight: Array, f_final: Array,
-    gradient: bool, value: Array,
-    gp_unary: Array, gp_table: Array, gp_levels: Array, gf_unary: Array, gf_table: Array, gf_levels: Array,
-    status: Labels,
-) -> None:  # fmt: skip
-    """As `chain_sum.expectation`, of the product: f gives an arc its own score and f_weight, and f_final at the end."""
-    K, H, T = num_labels(p), num_histories(p), num_positions(p)
-    states, widest, most_arcs = longest_machine(m, p.lengths)
-    beta, unary, norm, after = np.empty(states * H), np.empty((T, K)), np.empty(T), np.empty((states, H))
-    arcs, offsets, pushed = np.empty(most_arcs), np.empty(T + 1, np.int64), np.empty(widest * max(H, K))
-    level, conditional, shared = np.empty((H, K)), np.empty((H, K)), np.empty((H, K))
-    scores, f_unary, in_p, in_f = np.empty((H, K)), np.empty(K), np.empty((H, K)), np.empty((H, K))
-    mu, mu_next = np.empty((widest, H)), np.empty((widest, H))
-    before, before_next = np.empty((widest, H)), np.empty((widest, H))
-    shared_top, shared_span = shared_weights(p, shared)
-    for b in range(worker, p.lengths.shape[0], workers):
-        length = p.lengths[b]
-        state_offsets(m, b, length, offsets)
-        scaled, log_z = backward_scaled(
-            p, m, b, length, shared, shared_top, shared_span, offsets, beta, unary, norm, arcs, pushed, level
-        )
-        if not scaled:
-            log_z, status[b] = backward_log(p, m, b, length, offsets, beta, unary, level)
-        if status[b] != OK or log_z == -np.inf:
-            continue
-        for s in range(m.sizes[b, length]):
-            after[offsets[length] + s, :] = f_final[m.final_begin[b] + s]
-        for t in range(length - 1, -1, -1):
-            rows = num_rows(p, t)
-            fill_weights(p, m, b, t, length, scaled, shared, unary, arcs, level)
-            status[b] = max(status[b], fill_scores(f, b, t, length, rows, f_unary, scores))
-            for s in range(m.sizes[b, t]):
-                fill_conditionals(p, m, b, t, s, scaled, level, arcs, offsets, beta, unary, norm, conditional)
-                for h in range(rows):
-                    first, total = (h * K) % H, 0.0
-                    for y in range(K):
-                        if conditional[h, y] > 0.0:
-                            arc = m.arc_begin[b, t] + m.class_of[b, y] * m.sizes[b, t] + s
-                            state = offsets[t + 1] + m.next_state[arc]
-                            rest = after[state, first + y if H > 1 else 0]
-                            total += conditional[h, y] * (scores[h, y] + weight_at(f_weight, arc) + rest)
-                    after[offsets[t] + s, h] = total
-        value[b] = after[0, 0]
-        if not gradient or status[b] != OK or value[b] == -np.inf:
-            continue
-        mu[0, :], before[0, :] = 0.0, 0.0
-        mu[0, 0] = 1.0
-        for t in range(length):
-            rows = num_rows(p, t)
-            fill_weights(p, m, b, t, length, scaled, shared, unary, arcs, level)
-            fill_scores(f, b, t, length, rows, f_unary, scores)
-            mu_next[: m.sizes[b, t + 1]], before_next[: m.sizes[b, t + 1]] = 0.0, 0.0
-            in_p[:rows], in_f[:rows] = 0.0, 0.0
-            for s in range(m.sizes[b, t]):
-                fill_conditionals(p, m, b, t, s, scaled, level, arcs, offsets, beta, unary, norm, conditional)
-                for h in range(rows):
-                    first = (h * K) % H
-                    for y in range(K):
-                        share = mu[s, h] * conditional[h, y]
-                        if share > 0.0:
-                            arc = m.arc_begin[b, t] + m.class_of[b, y] * m.sizes[b, t] + s
-                            state, column = m.next_state[arc], first + y if H > 1 else 0
-                            so_far = before[s, h] + scores[h, y] + weight_at(f_weight, arc)
-                            mu_next[state, column] += share
-                            before_next[state, column] += share * so_far
-                            in_f[h, y] += share
-                            in_p[h, y] += share * (so_far + after[offsets[t + 1] + state, column] - value[b])
-            add_arcs(f, b, t, in_f, gf_unary, gf_table, gf_levels)
-            add_arcs(p, b, t, in_p, gp_unary, gp_table, gp_levels)
-            for s in range(m.sizes[b, t + 1]):
-                for h in range(H):
-                    mu[s, h] = mu_next[s, h]
-                    before[s, h] = before_next[s, h] / mu_next[s, h] if mu_next[s, h] > 0.0 else 0.0

@@ -130,7 +130,8 @@ class EditDistance(AlignmentLoss):
             linear in the length: at most 3 / 9 / 18 / 44 / 97 states a position for unit costs and cap 2 to 6.
         max_states: raise `TooManyStatesError` rather than build a larger machine.
 
-    The direct definition costs the product of the two lengths; the machine is exact, and without a cap exponential in the worst case.
+    The direct definition costs the product of the two lengths; the machine is exact, and without a cap exponential in
+    the worst case.
 
     Example:
         >>> import torch, structloss as sl

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structloss.kernels import chain_lanes, chain_max, chain_sum, product_max, product_sum
+from structloss.kernels import chain_lanes, chain_max, chain_sum, product_max, product_mean, product_sum
 from structloss.kernels.levels import DONE, EMPTY, NOT_A_NUMBER, OK, PLUS_INFINITY, Potentials
 from structloss.kernels.product import Machines, walk
 from structloss.kernels.workers import run
@@ -317,7 +317,7 @@ def _fill_expectation(p: Potentials, f: Potentials, machine: Joint | None, in_p:
     else:
         widest = int(machine.first.sizes.max(initial=1))
         extra = (machine.first, f, machine.second_weight, machine.second_final)
-        _run(product_sum.expectation, p, 6 * widest, *extra, wanted, value, *arrays, status)
+        _run(product_mean.expectation, p, 6 * widest, *extra, wanted, value, *arrays, status)
     _raise_for(status)
     return _tensor(value, p)
 
