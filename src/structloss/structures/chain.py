@@ -1,23 +1,21 @@
 """Chain: label sequences, scored by every q labels in a row. The usual CRF is the chain of order 2."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from structloss.kernels.checks import any_unknown
-from structloss.kernels.product import Machines
 from structloss.losses import Loss, MachineLoss, PositionLoss
 from structloss.losses.labels import Labels, as_lengths, as_padded, check_labels
 from structloss.structures import chain_native, chain_torch
 from structloss.structures.base import Strata, Structure
 from structloss.structures.chain_parts import Parts
 from structloss.structures.engine import is_native
-from structloss.structures.machines import Augmentation, MachineBatch, combined, joint
-from structloss.structures.strata import strata_levels
+from structloss.structures.machines import Augmentation, MachineBatch, combined
+from structloss.structures.strata import machine_strata, strata_levels
 
 
 class Chain(Structure):
@@ -458,31 +456,6 @@ class Chain(Structure):
             end=negative(p.end),
             machine=machine,
         )
-
-
-def machine_strata(p: Parts, batch: MachineBatch, search: Callable[[Parts, Machines], tuple[Tensor, Tensor]]) -> Strata:
-    """The best output at each loss of absolute machines: one search for each value."""
-    both = joint(p.machine, Augmentation(batch, 1.0))
-    final, begin = both.second_final, both.first.final_begin
-    ends = [*begin[1:].tolist(), len(final)]
-    values = [np.unique(np.round(final[i:j][np.isfinite(final[i:j])], 9)) for i, j in zip(begin, ends, strict=True)]
-    most = max([len(v) for v in values], default=1) or 1
-    losses, exists = (
-        torch.zeros(len(values), most, dtype=torch.float64),
-        torch.zeros(len(values), most, dtype=torch.bool),
-    )
-    outputs = torch.zeros(len(values), most, p.num_positions, dtype=torch.int64)
-    for k in range(most):
-        wanted = np.full(len(final), -np.inf)
-        for b, (i, j) in enumerate(zip(begin, ends, strict=True)):
-            if k < len(values[b]):
-                losses[b, k] = values[b][k]
-                wanted[i:j][np.abs(final[i:j] - values[b][k]) < 1e-8] = 0.0
-        labels, found = search(p, both.first._replace(final=both.first.final + wanted))
-        outputs[:, k] = labels.cpu()
-        exists[:, k] = found.cpu() & torch.tensor([k < len(v) for v in values])
-    like = p.any_potential
-    return Strata(losses.to(like), outputs.to(like.device), exists.to(like.device))
 
 
 def _check_floating(x: Tensor, name: str) -> None:

@@ -1,12 +1,17 @@
-"""The strata of a loss that is a sum over positions: which values it can take, and how they follow one another."""
+"""The strata of a loss: which values it can take, and the best output at each."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from structloss.kernels.product import Machines
 from structloss.kernels.strata import fill_levels
+from structloss.structures.base import Strata
+from structloss.structures.chain_parts import Parts
+from structloss.structures.machines import Augmentation, MachineBatch, joint
 
 _MOST_VALUES = 1 << 14
 
@@ -21,7 +26,7 @@ class Levels(NamedTuple):
 
 
 def strata_levels(costs: Tensor, lengths: Tensor) -> Levels:
-    """The levels of costs (B, T, K), on the device of the costs.
+    """The levels of a loss that is a sum over positions of costs (B, T, K), on the device of the costs.
 
     Sums that differ by rounding only are one value. With n different values in all, this takes B * T * n memory.
     """
@@ -44,3 +49,28 @@ def strata_levels(costs: Tensor, lengths: Tensor) -> Levels:
     most = int(sizes[:, 0].max()) if batch else 1
     tensors = (values[:, :most], next_stratum[:, :, :most], cost_class, sizes)
     return Levels(*(torch.from_numpy(np.ascontiguousarray(x)).to(costs.device) for x in tensors))
+
+
+def machine_strata(p: Parts, batch: MachineBatch, search: Callable[[Parts, Machines], tuple[Tensor, Tensor]]) -> Strata:
+    """The best output at each loss of absolute machines: one search for each value."""
+    both = joint(p.machine, Augmentation(batch, 1.0))
+    final, begin = both.second_final, both.first.final_begin
+    ends = [*begin[1:].tolist(), len(final)]
+    values = [np.unique(np.round(final[i:j][np.isfinite(final[i:j])], 9)) for i, j in zip(begin, ends, strict=True)]
+    most = max([len(v) for v in values], default=1) or 1
+    losses, exists = (
+        torch.zeros(len(values), most, dtype=torch.float64),
+        torch.zeros(len(values), most, dtype=torch.bool),
+    )
+    outputs = torch.zeros(len(values), most, p.num_positions, dtype=torch.int64)
+    for k in range(most):
+        wanted = np.full(len(final), -np.inf)
+        for b, (i, j) in enumerate(zip(begin, ends, strict=True)):
+            if k < len(values[b]):
+                losses[b, k] = values[b][k]
+                wanted[i:j][np.abs(final[i:j] - values[b][k]) < 1e-8] = 0.0
+        labels, found = search(p, both.first._replace(final=both.first.final + wanted))
+        outputs[:, k] = labels.cpu()
+        exists[:, k] = found.cpu() & torch.tensor([k < len(v) for v in values])
+    like = p.any_potential
+    return Strata(losses.to(like), outputs.to(like.device), exists.to(like.device))
