@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from structloss.automata import LossAutomaton, TooManyStatesError
-from structloss.losses import EditDistance, Hamming, Loss, NGram, SmithWaterman
+from structloss.losses import EditDistance, Hamming, Loss, NGram, SmithWaterman, TropicalLoss
 from structloss.objectives import (
     DirectLoss,
     Hinge,
@@ -40,6 +40,7 @@ __all__ = [
     "Strata",
     "Structure",
     "TooManyStatesError",
+    "TropicalLoss",
     "__version__",
     "engine",
 ]

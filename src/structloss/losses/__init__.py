@@ -5,5 +5,6 @@ from structloss.losses.edit import EditDistance, SmithWaterman
 from structloss.losses.hamming import Hamming
 from structloss.losses.machine import MachineLoss
 from structloss.losses.ngram import NGram
+from structloss.losses.tropical import TropicalLoss
 
-__all__ = ["EditDistance", "Hamming", "Loss", "MachineLoss", "NGram", "PositionLoss", "SmithWaterman"]
+__all__ = ["EditDistance", "Hamming", "Loss", "MachineLoss", "NGram", "PositionLoss", "SmithWaterman", "TropicalLoss"]

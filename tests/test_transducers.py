@@ -1,0 +1,103 @@
+"""Losses from any weighted transducer, and what is wrong with a bad one."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import structloss as sl
+from structloss.automata.transducer import Transducer
+from structloss.structures.engine import engine
+
+LABEL = st.none() | st.integers(0, 2)
+WEIGHT = st.integers(-2, 4).map(lambda x: x / 2)
+STATES = 3
+ARC = st.tuples(st.integers(0, STATES - 1), st.integers(0, STATES - 1), LABEL, LABEL, WEIGHT)
+
+
+@st.composite
+def transducers(draw) -> Transducer:
+    arcs = draw(st.lists(ARC, min_size=1, max_size=12))
+    arcs = [a for a in arcs if a[2] is not None or a[3] is not None or a[0] < a[1]]  # no loop of nothing
+    chain = [(q, q + 1, draw(st.integers(0, 2)), draw(st.integers(0, 2)), draw(WEIGHT)) for q in range(STATES - 1)]
+    return Transducer.from_arcs([*arcs, *chain], {q: draw(WEIGHT) for q in range(draw(st.integers(1, STATES)))})
+
+
+@settings(deadline=None, max_examples=150)
+@given(transducers(), st.lists(st.integers(0, 2), max_size=4), st.integers(0, 3), st.none() | st.integers(0, 3))
+def test_machines_of_random_transducers(transducer, reference, length, cap) -> None:
+    loss = sl.TropicalLoss(transducer, cap)
+    string = np.array(reference, np.int64)
+    for machine in (loss.automaton(reference, 3, length), loss.machine(string, 3, length, True)):
+        for y in itertools.product(range(3), repeat=length):
+            wanted, found = loss.distance(np.array(y, np.int64), string), machine.weight(y)
+            assert found == wanted or abs(found - wanted) < 1e-9, (y, found, wanted)
+
+
+EDIT = "\n".join(
+    [f"0 0 {a} {b} {0 if a == b else 1}" for a in "abc" for b in "abc"]
+    + [f"0 0 {a} <eps> 3" for a in "abc"]
+    + [f"0 0 <eps> {a} 2" for a in "abc"]
+    + ["0"]
+)
+
+
+def test_the_edit_transducer_is_the_edit_distance(tmp_path) -> None:
+    path = tmp_path / "edit.txt"
+    path.write_text(EDIT)
+    text, file = sl.TropicalLoss(EDIT, symbols=list("abc")), sl.TropicalLoss(path, symbols=list("abc"))
+    direct = sl.EditDistance(1, 3, 2)
+    chain = sl.Chain(torch.randn(2, 4, 3, 3, dtype=torch.float64), [4, 2])
+    references = [[0, 2, 1], [1]]
+    wanted = chain.augment(direct, references).log_partition()
+    for loss in (text, file):
+        torch.testing.assert_close(chain.augment(loss, references).log_partition(), wanted)
+        with engine("torch"):
+            torch.testing.assert_close(chain.expected(loss, references), chain.expected(direct, references))
+        assert loss([[0, 1, 2]], [[1, 1]]).item() == direct([[0, 1, 2]], [[1, 1]]).item()
+    assert text.automaton([0, 2, 1], 3).num_states == direct.automaton([0, 2, 1], 3).num_states
+
+
+def test_openfst_objects() -> None:
+    pytest.importorskip("pywrapfst", reason="OpenFst (the extra fst) is not installed")
+    from structloss.reproduce.transducers import edit_transducer, smith_waterman_transducer
+
+    generator = np.random.default_rng(0)
+    pairs = [(generator.integers(0, 3, 4), generator.integers(0, 3, 3)) for _ in range(20)]
+    for fst, direct in (
+        (edit_transducer(3, 1, 3, 2), sl.EditDistance(1, 3, 2)),
+        (smith_waterman_transducer(3, -2, 1, 1, 1), sl.SmithWaterman()),
+    ):
+        loss = sl.TropicalLoss(fst)
+        for y, r in pairs:
+            assert loss.distance(y, r) == direct.distance(y, r)
+            assert loss.automaton(r, 3, 4).weight(y) == direct.distance(y, r)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "got no line at all"),
+        ("0 1 a", "line 1: got 3 columns"),
+        ("0 0 a a\nx", "line 2: got 'x', but wanted a state"),
+        ("0 0 a a one\n0", "line 1: got 'one', but wanted a weight"),
+        ("0 0 a z\n0", "line 1: got the symbol 'z', which is not among the 2 symbols"),
+        ("0 0 a a\n3", "its final state 3 cannot be reached"),
+        ("0 0 a a", "no final state"),
+        ("0 1 <eps> <eps>\n1 0 <eps> <eps>\n0", r"a loop through states \[0, 1\] reads and writes nothing"),
+        ("0 0 a a inf\n0", "has weight inf"),
+        ("99999999999 0 a a\n0", "more than ten million"),
+    ],
+)
+def test_a_bad_transducer_is_named(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        sl.TropicalLoss(text, symbols=["a", "b"])
+
+
+def test_numbers_are_openfsts_own() -> None:
+    loss = sl.TropicalLoss("0 0 1 1\n0 0 2 2\n0 0 1 2 5\n0 0 0 1 7\n0")
+    assert loss([[0, 1]], [[1, 1]]).item() == 5.0
+    assert loss([[1]], [[0, 1]]).item() == 7.0
