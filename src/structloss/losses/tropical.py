@@ -58,7 +58,7 @@ class TropicalLoss(MachineLoss):
         return min(limit, self._shortest(y, reference))
 
     def _shortest(self, y: String, reference: String) -> float:
-        """The shortest path, from the end: best[i, j, q] is from state q, with y[i:] left to read and r[j:] to write."""
+        """The shortest path, from the end: best[i, j, q] is from state q with y[i:] left to read, r[j:] to write."""
         u = self.transducer
         best = np.full((len(y) + 1, len(reference) + 1, u.num_states), np.inf)
         for i in range(len(y), -1, -1):
