@@ -1,13 +1,20 @@
 """Which of the two engines computes: compiled kernels, or tensor operations."""
 
-from contextvars import ContextVar, Token
+import threading
 from typing import Literal
 
 import torch
 
 Name = Literal["native", "torch"]
 
-_forced: ContextVar[Name | None] = ContextVar("structloss_engine", default=None)
+
+class _Forced(threading.local):
+    """What the `with` blocks of this thread ask for. (A context variable would do, but the compiler cannot read one.)"""
+
+    name: Name | None = None
+
+
+_forced = _Forced()
 
 
 class engine:
@@ -28,26 +35,19 @@ class engine:
         if name not in ("native", "torch"):
             raise ValueError(f'engine: name is {name!r}, but wanted "native" or "torch"')
         self.name: Name = name
-        self._tokens: list[Token[Name | None]] = []
+        self._before: list[Name | None] = []
 
     def __enter__(self) -> None:
-        self._tokens.append(_forced.set(self.name))
+        self._before.append(_forced.name)
+        _forced.name = self.name
 
     def __exit__(self, *_: object) -> None:
-        _forced.reset(self._tokens.pop())
-
-
-def _forced_name() -> Name | None:
-    return _forced.get()
-
-
-# A compiled graph keeps the engine it was traced under: the compiler cannot read context variables itself.
-torch.compiler.assume_constant_result(_forced_name)
+        _forced.name = self._before.pop()
 
 
 def is_native(device: torch.device) -> bool:
     """Whether the native engine computes for tensors of `device`."""
-    forced = _forced_name()
+    forced = _forced.name
     if forced == "native" and device.type != "cpu":
         raise ValueError(
             f'engine: "native" is forced, but the potentials are on {device}; the native engine wants "cpu"'
