@@ -9,7 +9,7 @@ Name = Literal["native", "torch"]
 
 
 class _Forced(threading.local):
-    """What the `with` blocks of this thread ask for. (A context variable would do, but the compiler cannot read one.)"""
+    """What the `with` blocks of this thread ask for (the compiler cannot read a context variable)."""
 
     name: Name | None = None
 
