@@ -157,6 +157,8 @@ class StructureSuite:
 
     def test_every_objective(self, kind: str, edge: str, engine: str) -> None:
         case = self.make(kind, edge)
+        if not case.losses:
+            pytest.skip("what is a tie depends on the order of rounding here")
         s = case.structure()
         for loss, definition in case.losses:
             for reference in (case.reference, case.partial):
@@ -164,10 +166,11 @@ class StructureSuite:
                 vectors = case.loss_vectors(definition, reference)
                 for name, (objective, formula) in oracle.objectives(loss).items():
                     wanted = [formula(*x) for x in zip(scores, vectors, agrees, strict=True)]
-                    if edge == "empty" or (edge == "forbidden" and not torch.stack(wanted).isfinite().all()):
-                        continue  # inf - inf, by either way of computing it
+                    # Where an objective is inf, or inf - inf, there is nothing to compare; the other examples are.
+                    finite = torch.stack(wanted).detach().isfinite()
+                    assert edge in ("empty", "forbidden") or finite.all()
                     try:
-                        self.compare(case, objective(s, reference), wanted)
+                        self.compare(case, objective(s, reference)[finite], list(torch.stack(wanted)[finite]))
                     except AssertionError as error:
                         raise AssertionError(f"{name} under {loss!r}: {error}") from error
 
