@@ -361,7 +361,7 @@ def forward_shared(
     p: Potentials, b: int, length: int, shared: Array, beta: Array, unary: Array, norm: Array,
     mu: Array, level: Array, coefficients: Array, ahead: Array, g_unary: Array, g_table: Array,
 ) -> None:  # fmt: skip
-    """What `forward` gives, for a scaled chain with a shared table, at a fifth of the cost.
+    """What `forward` gives, for a scaled chain with a shared table, by products of whole rows.
 
     With c(t, h) = mu(t, h) / (norm[t] * beta[t, h]) and a(t, h') = unary[t, y] * beta[t + 1, h'], a level is a product
     mu(t + 1, h') = a(t, h') * sum over h of c(t, h) * E[h, y], and the marginals of the table, summed over t, are

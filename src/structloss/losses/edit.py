@@ -127,7 +127,7 @@ class EditDistance(AlignmentLoss):
         insertion: the cost of a label that the reference lacks.
         deletion: the cost of a label that the answer lacks.
         cap: tell losses apart up to so much above the reference's own, L' = min(L, L(r, r) + cap). The machine is then
-            linear in the length: at most 3 / 9 / 18 / 44 / 97 states a position for unit costs and cap 2 to 6.
+            linear in the length: some 3 / 9 / 18 / 45 / 98 states a position for unit costs and cap 2 to 6.
         max_states: raise `TooManyStatesError` rather than build a larger machine.
 
     The direct definition costs the product of the two lengths; the machine is exact, and without a cap exponential in

@@ -1,8 +1,8 @@
 """The chain by compiled kernels: CPU tensors in and out, values and first derivatives.
 
 Each operation is a function of tensors. Eagerly it is called as it is, inside an `autograd.Function` where it has a
-derivative (44 microseconds); under `torch.compile` it goes through a `torch.library.custom_op` (110 microseconds),
-which the compiler can keep in a whole graph.
+derivative; under `torch.compile` it goes through a `torch.library.custom_op`, which costs more a call but which the
+compiler can keep in a whole graph.
 """
 
 from collections.abc import Callable, Sequence
@@ -165,8 +165,8 @@ def _fits_lanes(p: Potentials) -> bool:
     """Whether examples go side by side: the usual CRF, not so long that memory would suffer, and where it is faster.
 
     An example's level was measured at 48 + 0.30 * K**2 ns side by side, and at 182 + 0.37 * K**2 ns on its own; but
-    only whole groups of LANES can be spread over threads. A thread more is counted as a third of a core, since it may
-    share one: two threads on two hyperthreads were 1.3 times as fast as one.
+    only whole groups of LANES can be spread over threads. A thread more is counted as a third of a core: two threads
+    were measured 1.3 times as fast as one, on a shared machine.
     """
     batch, T, K = p.unary.shape
     if not p.shared or p.order != 2 or p.pinned.size or T * K * chain_lanes.LANES > 1 << 19:
