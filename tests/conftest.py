@@ -4,11 +4,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 import structloss as sl
 from structloss import kernels
 
 ENGINES = ("native", "torch")
+
+# Speed is never a test: the first call of a kernel compiles or loads it.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 def pytest_configure(config: pytest.Config) -> None:
