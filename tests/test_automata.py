@@ -19,10 +19,17 @@ STRING = st.lists(st.integers(0, 3), max_size=5)
 
 
 def check_all_strings(loss, reference: list[int], num_labels: int, length: int) -> None:
-    """Every string of the length: the machine's weight is the loss, whether it stands in arcs or in final weights."""
+    """Every string of the length: the machine's weight is the loss, whether it stands in arcs or in final weights.
+
+    And whether the length is given or not.
+    """
     string = np.array(reference, np.int64)
-    for machine in (loss.automaton(reference, num_labels, length), loss.machine(string, num_labels, length, True)):
-        assert machine.length == length
+    for machine in (
+        loss.automaton(reference, num_labels, length),
+        loss.machine(string, num_labels, length, True),
+        loss.automaton(reference, num_labels),
+        loss.open(string, num_labels, True),
+    ):
         for y in itertools.product(range(num_labels), repeat=length):
             wanted = loss.distance(np.array(y, np.int64), string)
             found = machine.weight(y)
@@ -79,6 +86,8 @@ def test_hamming_with_any_costs(reference, costs) -> None:
     loss = sl.Hamming(torch.tensor(costs, dtype=torch.float64))
     for machine in (
         loss.automaton(reference, 3),
+        loss.automaton(reference, 3, len(reference)),
+        loss.open(np.array(reference, np.int64), 3, absolute=True),
         loss.machine(np.array(reference, np.int64), 3, len(reference), absolute=True),
     ):
         for y in itertools.product(range(3), repeat=len(reference)):
@@ -103,14 +112,49 @@ def test_losses_add_up() -> None:
 
 
 def test_pictures_show_every_state_and_loss(tmp_path) -> None:
-    machine = sl.EditDistance(cap=2).automaton([0, 1, 2], 4)
+    machine = sl.EditDistance(cap=2).automaton([0, 1, 2], 4, 3)
     text = machine.draw(tmp_path / "machine.svg", symbols="abcd")
     assert (tmp_path / "machine.svg").read_text().lstrip().startswith("<?xml")
     assert text.count("doublecircle") == machine.sizes[-1]
     assert '"any"' in text
     assert list(tmp_path.iterdir()) == [tmp_path / "machine.svg"]
     with pytest.raises(ValueError, match="more than 400"):
-        sl.EditDistance().automaton(list(range(10)), 10).draw()
+        sl.EditDistance().automaton(list(range(10)), 10, 10).draw()
+
+
+def test_all_states_of_a_machine_for_strings_of_any_length() -> None:
+    """With a cap they are few, and linear in the reference; beyond the cap all strings are one state."""
+    generator = np.random.default_rng(0)
+    counts = []
+    for length in (20, 40, 80):
+        machine = sl.EditDistance(cap=3).automaton(generator.integers(0, 10, length), 10)
+        machine.explore()
+        counts.append(machine.num_states)
+        assert machine.num_arcs == machine.num_states * len(np.unique(machine.class_of))
+        assert machine.weight([1] * 500) == 3.0
+    assert counts[2] - counts[1] == pytest.approx(2 * (counts[1] - counts[0]), rel=0.2)
+    machine = sl.EditDistance().automaton([0, 1, 2, 1], 3)  # finite without a cap, too: only differences of costs count
+    machine.explore()
+    assert machine.weight([2] * 300) == 299.0
+    machine = sl.NGram(1).automaton([0, 1], 2)  # infinite
+    machine.explore(depth=5)
+    assert machine.num_states == 6  # totals 0 to 5
+
+
+STRINGS = st.lists(st.lists(st.integers(0, 2), max_size=2).map(tuple), min_size=1, max_size=4).map(tuple)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(LOSSES)), STRING, STRINGS, st.integers(0, 4))
+def test_machines_of_what_symbols_write(name, reference, strings, length) -> None:
+    loss, string = LOSSES[name], np.array(reference, np.int64)
+    for absolute in (False, True):
+        machine = loss.written(string, 3, strings, length, absolute)
+        assert machine.is_absolute or not absolute
+        for symbols in itertools.product(range(len(strings)), repeat=length):
+            y = [label for k in symbols for label in strings[k]]
+            wanted, found = loss.distance(np.array(y, np.int64), string), machine.weight(symbols)
+            assert found == wanted or abs(found - wanted) < 1e-9, (symbols, found, wanted)
 
 
 def test_one_label_only() -> None:
@@ -145,7 +189,7 @@ def test_state_counts_are_those_of_the_design() -> None:
 
     def mean(loss, length: int) -> float:
         references = [generator.integers(0, 10, length) for _ in range(10)]
-        return float(np.mean([loss.automaton(r, 10).num_states for r in references]))
+        return float(np.mean([loss.automaton(r, 10, length).num_states for r in references]))
 
     assert mean(sl.EditDistance(), 12) <= 1.2 * 5142
     assert mean(sl.EditDistance(1, 3, 2), 12) <= 1.2 * 346
@@ -156,21 +200,30 @@ def test_a_cap_makes_the_machine_linear_in_the_length() -> None:
     generator = np.random.default_rng(0)
     for cap, most in ((2, 3), (3, 9), (4, 18), (5, 48)):
         for length in (50, 400):
-            machine = sl.EditDistance(cap=cap).automaton(generator.integers(0, 10, length), 10)
+            machine = sl.EditDistance(cap=cap).automaton(generator.integers(0, 10, length), 10, length)
             assert machine.sizes.max() <= most
             assert machine.num_arcs == machine.offsets[-2] * machine.next_state.shape[1]
 
 
 def test_machines_are_compiled_once_and_forgotten_in_order() -> None:
     loss = sl.EditDistance(cap=2)
-    first = loss.automaton([0, 1, 2], 4)
-    assert loss.automaton([0, 1, 2], 4) is first
-    assert loss.automaton([0, 1, 2], 5) is not first
+    first = loss.automaton([0, 1, 2], 4, 3)
+    assert loss.automaton([0, 1, 2], 4, 3) is first
+    assert loss.automaton([0, 1, 2], 5, 3) is not first
     loss.cache_bytes = 2 * first.num_bytes
     for i in range(4):
-        loss.automaton([i, 1, 2], 4)
-    assert sum(m.num_bytes for m in loss._cache.values()) <= loss.cache_bytes
-    assert loss.automaton([0, 1, 2], 4) is not first
+        loss.automaton([i, 1, 2], 4, 3)
+    assert loss._cache.num_bytes <= loss.cache_bytes
+    assert loss.automaton([0, 1, 2], 4, 3) is not first
+
+
+def test_a_machine_that_grew_counts_as_what_it_is() -> None:
+    loss = sl.EditDistance()
+    machine = loss.automaton([0, 1, 2, 0, 1, 2], 4)
+    before = loss._cache.num_bytes
+    machine.explore(8)
+    assert loss.automaton([0, 1, 2, 0, 1, 2], 4) is machine
+    assert loss._cache.num_bytes == machine.num_bytes > before
 
 
 def test_a_loss_can_be_pickled_for_a_worker_process() -> None:
@@ -183,7 +236,7 @@ def test_a_loss_can_be_pickled_for_a_worker_process() -> None:
 
 def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match=r"y: got 1 labels.*length 2"):
-        sl.EditDistance().automaton([0, 1], 3).weight([0])
+        sl.EditDistance().automaton([0, 1], 3, 2).weight([0])
     with pytest.raises(ValueError, match=r"reference: got \[0, -1\]"):
         sl.EditDistance().automaton([0, -1], 3)
     with pytest.raises(ValueError, match="num_labels: got 0"):
@@ -195,4 +248,6 @@ def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match=r"length: got 3.*strings of one length, here 2"):
         sl.Hamming().automaton([0, 1], 3, 3)
     with pytest.raises(sl.TooManyStatesError, match="smaller n"):
-        sl.NGram(2, max_states=10).automaton(list(range(8)), 8)
+        sl.NGram(2, max_states=10).automaton(list(range(8)), 8, 8)
+    with pytest.raises(sl.TooManyStatesError, match="strings of any length passed 10 states"):
+        sl.EditDistance(max_states=10).automaton(list(range(8)), 8).explore()

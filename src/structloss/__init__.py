@@ -2,8 +2,8 @@
 
 from importlib.metadata import version
 
-from structloss.automata import LossAutomaton, TooManyStatesError
-from structloss.losses import EditDistance, Hamming, Loss, NGram, SmithWaterman, TropicalLoss
+from structloss.automata import LossAutomaton, OpenAutomaton, TooManyStatesError, Transducer
+from structloss.losses import EditDistance, Hamming, Loss, NGram, RationalLoss, SmithWaterman, TropicalLoss
 from structloss.objectives import (
     DirectLoss,
     Hinge,
@@ -31,7 +31,9 @@ __all__ = [
     "NGram",
     "NegativeLogLikelihood",
     "Objective",
+    "OpenAutomaton",
     "Perceptron",
+    "RationalLoss",
     "RewardAugmented",
     "Risk",
     "SlackHinge",
@@ -40,6 +42,7 @@ __all__ = [
     "Strata",
     "Structure",
     "TooManyStatesError",
+    "Transducer",
     "TropicalLoss",
     "__version__",
     "engine",

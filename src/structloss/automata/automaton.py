@@ -1,19 +1,38 @@
 """LossAutomaton: a loss against one reference, as a deterministic machine over strings of one length."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from structloss.automata import drawing
 
+if TYPE_CHECKING:
+    import torch
+
 
 class TooManyStatesError(ValueError):
     """A machine outgrew `max_states`."""
+
+
+SMALLER = (
+    "a cap, which tells losses apart up to so much above the reference's own, makes the machine linear; "
+    "augment(..., beam=n) keeps n states a position and bounds the error"
+)
+
+
+class AutomatonTensors(NamedTuple):
+    """The arrays of a `LossAutomaton` as tensors: see there."""
+
+    class_of: "torch.Tensor"
+    next_state: "torch.Tensor"
+    weights: "torch.Tensor"
+    final: "torch.Tensor"
+    offsets: "torch.Tensor"
 
 
 @dataclass(frozen=True)
@@ -92,6 +111,23 @@ class LossAutomaton:
         """Whether the arcs weigh nothing and the loss stands in the final weights alone."""
         return len(self.weights) == 0
 
+    def to(self, device: "torch.device | str") -> "AutomatonTensors":
+        """Its arrays as tensors on a device.
+
+        Example:
+            >>> import structloss as sl
+            >>> sl.EditDistance(cap=1).automaton([0, 1], num_labels=3, length=2).to("cpu").class_of
+            tensor([0, 1, 2])
+        """
+        import torch
+
+        arrays = (self.class_of, self.next_state, self.weights, self.final, self.offsets)
+        return AutomatonTensors(*(torch.from_numpy(x).to(device) for x in arrays))
+
+    def renamed(self, labels: NDArray[np.int64]) -> "LossAutomaton":
+        """The machine of other symbols, symbol k standing for labels[k]."""
+        return replace(self, class_of=self.class_of[labels])
+
     def draw(self, path: str | Path | None = None, symbols: Sequence[str] | None = None) -> str:
         """Graphviz text of the machine; with a path that ends in .svg, .png or .pdf also a picture there.
 
@@ -101,7 +137,7 @@ class LossAutomaton:
 
         Example:
             >>> import structloss as sl
-            >>> sl.EditDistance(cap=1).automaton([0, 1], num_labels=3).draw().splitlines()[0]
+            >>> sl.EditDistance(cap=1).automaton([0, 1], num_labels=3, length=2).draw().splitlines()[0]
             'digraph loss {'
         """
         if path is not None:

@@ -5,6 +5,17 @@ from structloss.losses.edit import EditDistance, SmithWaterman
 from structloss.losses.hamming import Hamming
 from structloss.losses.machine import MachineLoss
 from structloss.losses.ngram import NGram
+from structloss.losses.rational import RationalLoss
 from structloss.losses.tropical import TropicalLoss
 
-__all__ = ["EditDistance", "Hamming", "Loss", "MachineLoss", "NGram", "PositionLoss", "SmithWaterman", "TropicalLoss"]
+__all__ = [
+    "EditDistance",
+    "Hamming",
+    "Loss",
+    "MachineLoss",
+    "NGram",
+    "PositionLoss",
+    "RationalLoss",
+    "SmithWaterman",
+    "TropicalLoss",
+]

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.automata import LossAutomaton, TooManyStatesError
+from structloss.automata import LossAutomaton, OpenAutomaton, TooManyStatesError
+from structloss.automata.open import opened
 from structloss.kernels.machines import sum_machine
 from structloss.losses.labels import Labels
 
@@ -61,8 +62,10 @@ class PositionLoss(Loss):
 
     def automaton(
         self, reference: Sequence[int] | NDArray[np.int64] | Tensor, num_labels: int, length: int | None = None
-    ) -> LossAutomaton:
+    ) -> LossAutomaton | OpenAutomaton:
         """The machine that gives every string as long as the reference its loss: one state a position.
+
+        With a `length`, which must be the reference's, only such strings; without one, other strings are outside.
 
         Example:
             >>> import structloss as sl
@@ -70,7 +73,23 @@ class PositionLoss(Loss):
             1.0
         """
         string = np.ascontiguousarray(reference, np.int64)
-        return self.machine(string, num_labels, len(string) if length is None else length, absolute=False)
+        if length is None:
+            return self.open(string, num_labels, absolute=False)
+        return self.machine(string, num_labels, length, absolute=False)
+
+    def open(self, reference: NDArray[np.int64], num_labels: int, absolute: bool) -> OpenAutomaton:
+        """The machine for strings of any length: those not as long as the reference are outside."""
+        return opened(self.machine(reference, num_labels, len(reference), absolute))
+
+    def written(
+        self, reference: NDArray[np.int64], num_labels: int, strings: tuple[tuple[int, ...], ...], length: int,
+        absolute: bool,
+    ) -> LossAutomaton:  # fmt: skip
+        """The machine of what `length` symbols write, symbol k writing strings[k]."""
+        if all(len(string) == 1 for string in strings):
+            labels = np.array([string[0] for string in strings])
+            return self.machine(reference, num_labels, length, absolute).renamed(labels)
+        return self.open(reference, num_labels, absolute).levelled(strings, length)
 
     def machine(self, reference: NDArray[np.int64], num_labels: int, length: int, absolute: bool) -> LossAutomaton:
         """As `automaton`; `absolute` puts the loss into final weights, with a state for each sum so far."""

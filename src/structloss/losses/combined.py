@@ -1,7 +1,7 @@
 """Losses added up: 0.5 * EditDistance() + NGram(2) is a loss."""
 
-from structloss.automata import LossAutomaton
-from structloss.automata.pairs import weighted_sum
+from structloss.automata import LossAutomaton, OpenAutomaton
+from structloss.automata.pairs import SumAutomaton, weighted_sum
 from structloss.losses.base import Loss, PositionLoss
 from structloss.losses.machine import MachineLoss, String
 
@@ -36,6 +36,16 @@ class WeightedSum(MachineLoss):
         for further, other in rest:
             addend = other.machine(reference, num_labels, length, absolute)
             machine, factor = weighted_sum(machine, factor, addend, further, self.max_states), 1.0
+        return machine
+
+    def compile_open(self, reference: String, num_labels: int, absolute: bool) -> OpenAutomaton:
+        (factor, loss), *rest = self.parts
+        machine = loss.open(reference, num_labels, absolute)
+        if not rest:
+            return SumAutomaton(machine, factor, machine, 0.0, self.max_states)
+        for further, other in rest:
+            addend = other.open(reference, num_labels, absolute)
+            machine, factor = SumAutomaton(machine, factor, addend, further, self.max_states), 1.0
         return machine
 
 

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.automata import LossAutomaton
-from structloss.automata.tropical import compile_acceptor
+from structloss.automata.tropical import TropicalAutomaton, compile_acceptor, open_limits
 from structloss.kernels import alignment
+from structloss.kernels.determinise import Acceptor
+from structloss.kernels.explore import Limits, edit_limits
 from structloss.losses.machine import MAX_STATES, MachineLoss, String
 
 
@@ -62,8 +64,7 @@ class AlignmentLoss(MachineLoss):
         return self.substitution[reference][:, :num_labels]
 
     def distance(self, y: String, reference: String) -> float:
-        limit = math.inf if self.cap is None else self._limit(reference)
-        return min(limit, self._uncapped(y, reference))
+        return min(self._limit(reference), self._uncapped(y, reference))
 
     def _uncapped(self, y: String, reference: String) -> float:
         labels = int(max(y.max(initial=-1), reference.max(initial=-1))) + 1
@@ -74,8 +75,7 @@ class AlignmentLoss(MachineLoss):
 
     def _limit(self, reference: String) -> float:
         """The cap is counted from the reference's own loss."""
-        assert self.cap is not None
-        return self._uncapped(reference, reference) + self.cap
+        return math.inf if self.cap is None else self._uncapped(reference, reference) + self.cap
 
     @property
     @abstractmethod
@@ -87,12 +87,24 @@ class AlignmentLoss(MachineLoss):
     def acceptor(self) -> Callable[..., Any]:
         """The acceptor of all answers against one reference."""
 
-    def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
+    def limits(self, acceptor: Acceptor, columns: NDArray[np.float64]) -> Limits:
+        """What is known of the acceptor's positions whatever string is left; columns are the costs of pairs (n, C)."""
+        return open_limits(acceptor)
+
+    def _columns(self, reference: String, num_labels: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         costs = self.pair_costs(reference, num_labels)
-        class_of, columns = _classes(costs, reference, scalar=isinstance(self.substitution, float), match=self.match)
+        return _classes(costs, reference, scalar=isinstance(self.substitution, float), match=self.match)
+
+    def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
+        class_of, columns = self._columns(reference, num_labels)
         acceptor = self.acceptor(columns, self.insertion, self.deletion)
-        limit = math.inf if self.cap is None else self._limit(reference)
-        return compile_acceptor(acceptor, class_of, length, limit, absolute, self.max_states)
+        return compile_acceptor(acceptor, class_of, length, self._limit(reference), absolute, self.max_states)
+
+    def compile_open(self, reference: String, num_labels: int, absolute: bool) -> TropicalAutomaton:
+        class_of, columns = self._columns(reference, num_labels)
+        acceptor = self.acceptor(columns, self.insertion, self.deletion)
+        limits = self.limits(acceptor, columns)
+        return TropicalAutomaton(acceptor, limits, class_of, self._limit(reference), absolute, self.max_states)
 
 
 def _classes(
@@ -146,6 +158,11 @@ class EditDistance(AlignmentLoss):
 
     align = staticmethod(alignment.edit_distance)
     acceptor = staticmethod(alignment.edit_acceptor)
+
+    def limits(self, acceptor: Acceptor, columns: NDArray[np.float64]) -> Limits:
+        if columns.min(initial=0.0) < 0:
+            return open_limits(acceptor)
+        return edit_limits(acceptor, self.insertion, self.deletion)
 
     def __init__(
         self,

@@ -1,20 +1,24 @@
 """Losses that are not sums over positions: each has a direct definition, and a machine for each reference."""
 
+import math
 import threading
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.automata import LossAutomaton
+from structloss.automata import LossAutomaton, OpenAutomaton
 from structloss.losses.base import Loss
 from structloss.losses.labels import Labels, as_lengths, as_padded
 
 String = NDArray[np.int64]
+
+M = TypeVar("M", LossAutomaton, OpenAutomaton)
 
 MAX_STATES = 1_000_000
 
@@ -31,9 +35,7 @@ class MachineLoss(Loss):
         if max_states < 1:
             raise ValueError(f"max_states: got {max_states}, but wanted at least 1")
         self.max_states = max_states
-        self._cache: OrderedDict[tuple[bytes, int, int, bool], LossAutomaton] = OrderedDict()
-        self._cached = 0
-        self._lock = threading.Lock()
+        self._cache = MachineCache()
 
     @abstractmethod
     def distance(self, y: String, reference: String) -> float:
@@ -61,22 +63,36 @@ class MachineLoss(Loss):
         values = [self.distance(string, wanted[i % batch]) for i, string in enumerate(strings)]
         return torch.tensor(values, dtype=torch.get_default_dtype(), device=device).reshape(answers.shape[:-1])
 
+    @abstractmethod
+    def compile_open(self, reference: String, num_labels: int, absolute: bool) -> OpenAutomaton:
+        """The machine for one reference and strings of any length."""
+
+    @overload
+    def automaton(
+        self, reference: Sequence[int] | String | Tensor, num_labels: int, length: None = None
+    ) -> OpenAutomaton: ...
+
+    @overload
+    def automaton(self, reference: Sequence[int] | String | Tensor, num_labels: int, length: int) -> LossAutomaton: ...
+
     def automaton(
         self, reference: Sequence[int] | String | Tensor, num_labels: int, length: int | None = None
-    ) -> LossAutomaton:
+    ) -> LossAutomaton | OpenAutomaton:
         """The machine that gives every string of `length` labels its loss against the reference.
 
         Args:
             reference: labels; one that is not among the num_labels matches nothing.
             num_labels: K, how many labels the strings are made of.
-            length: the length of the strings; by default that of the reference.
+            length: the length of the strings. Knowing it makes the machine much smaller; None is for strings of any
+                length, and the machine then finds its states as they are asked for.
         """
         string = np.ascontiguousarray(reference, np.int64)
         if string.ndim != 1 or (string < 0).any():
             raise ValueError(f"reference: got {reference!r:.60}, but wanted one sequence of labels of at least 0")
         if num_labels < 1:
             raise ValueError(f"num_labels: got {num_labels}, but wanted at least 1")
-        length = len(string) if length is None else length
+        if length is None:
+            return self.open(string, num_labels, absolute=False)
         if length < 0:
             raise ValueError(f"length: got {length}, but wanted at least 0")
         return self.machine(string, num_labels, length, absolute=False)
@@ -84,23 +100,59 @@ class MachineLoss(Loss):
     def machine(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
         """What `compile` gives, from the cache if it is there."""
         key = (reference.tobytes(), num_labels, length, absolute)
-        with self._lock:
-            if key in self._cache:
-                self._cache.move_to_end(key)
-                return self._cache[key]
-        machine = self.compile(reference, num_labels, length, absolute)
-        with self._lock:
-            if key not in self._cache:
-                self._cache[key] = machine
-                self._cached += machine.num_bytes
-            while self._cached > self.cache_bytes and len(self._cache) > 1:
-                self._cached -= self._cache.popitem(last=False)[1].num_bytes
-        return machine
+        return self._cache.get(key, lambda: self.compile(reference, num_labels, length, absolute), self.cache_bytes)
+
+    def open(self, reference: String, num_labels: int, absolute: bool) -> OpenAutomaton:
+        """What `compile_open` gives, from the cache if it is there."""
+        key = (reference.tobytes(), num_labels, None, absolute)
+        return self._cache.get(key, lambda: self.compile_open(reference, num_labels, absolute), self.cache_bytes)
+
+    def written(
+        self, reference: String, num_labels: int, strings: tuple[tuple[int, ...], ...], length: int, absolute: bool
+    ) -> LossAutomaton:
+        """The machine of what `length` symbols write, symbol k writing strings[k]: see `OpenAutomaton.levelled`."""
+        key = (reference.tobytes(), num_labels, length, absolute, strings)
+        if all(len(string) == 1 for string in strings):  # as many labels as symbols: a known length is worth much
+            labels = np.array([string[0] for string in strings])
+            return self._cache.get(
+                key, lambda: self.machine(reference, num_labels, length, absolute).renamed(labels), self.cache_bytes
+            )
+        machine = self.open(reference, num_labels, absolute)
+        return self._cache.get(key, lambda: machine.levelled(strings, length), self.cache_bytes)
 
     def __getstate__(self) -> dict[str, object]:
-        """Locks and cached machines stay behind."""
-        return {k: v for k, v in vars(self).items() if k not in ("_cache", "_cached", "_lock")}
+        """Cached machines stay behind."""
+        return {k: v for k, v in vars(self).items() if k != "_cache"}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
-        self._cache, self._cached, self._lock = OrderedDict(), 0, threading.Lock()
+        self._cache = MachineCache()
+
+
+class MachineCache:
+    """The machines asked for last, up to so many bytes of them; several threads may ask."""
+
+    def __init__(self) -> None:
+        self._machines: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._lock = threading.Lock()
+        self.num_bytes = 0
+
+    def get(self, key: Hashable, make: Callable[[], M], most_bytes: int) -> M:
+        """The machine of this key, made where it is not there."""
+        with self._lock:
+            found = self._machines.get(key)
+        machine: M = make() if found is None else found[0]
+        with self._lock:
+            _, before = self._machines.pop(key, (None, 0))
+            self._machines[key] = machine, machine.num_bytes  # one for strings of any length may have grown
+            self.num_bytes += machine.num_bytes - before
+            while self.num_bytes > most_bytes and len(self._machines) > 1:
+                self.num_bytes -= self._machines.popitem(last=False)[1][1]
+        return machine
+
+
+def check_smoothing(smoothing: float) -> float:
+    """Raise unless it is a finite number of at least 0."""
+    if not (smoothing >= 0 and math.isfinite(smoothing)):
+        raise ValueError(f"smoothing: got {smoothing!r}, but wanted a finite number of at least 0")
+    return float(smoothing)

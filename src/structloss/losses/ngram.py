@@ -2,12 +2,15 @@
 
 import math
 from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from structloss.automata import LossAutomaton, TooManyStatesError
+from structloss.automata.rational import RationalAutomaton
 from structloss.kernels.machines import count_machine
-from structloss.losses.machine import MAX_STATES, MachineLoss, String
+from structloss.losses.machine import MAX_STATES, MachineLoss, String, check_smoothing
 
 
 class NGram(MachineLoss):
@@ -33,9 +36,7 @@ class NGram(MachineLoss):
         super().__init__(max_states)
         if not isinstance(n, int) or n < 1:
             raise ValueError(f"n: got {n!r}, but wanted a whole number of at least 1")
-        if not (smoothing >= 0 and math.isfinite(smoothing)):
-            raise ValueError(f"smoothing: got {smoothing!r}, but wanted a finite number of at least 0")
-        self.n, self.smoothing = n, float(smoothing)
+        self.n, self.smoothing = n, check_smoothing(smoothing)
 
     def __repr__(self) -> str:
         return f"NGram(n={self.n}, smoothing={self.smoothing})"
@@ -49,7 +50,7 @@ class NGram(MachineLoss):
         product = self.smoothing + sum(count * theirs[gram] for gram, count in ours.items())
         return -math.log(product) if product > 0 else math.inf
 
-    def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
+    def _counter(self, reference: String, num_labels: int) -> "_Counter":
         counts = Counter({g: c for g, c in self._counts(reference).items() if max(g) < num_labels})
         symbols = sorted({label for gram in counts for label in gram})
         class_of = np.full(num_labels, len(symbols), np.int64)
@@ -68,12 +69,36 @@ class NGram(MachineLoss):
                 while string not in nodes:
                     string = string[1:]
                 next_node[index, c] = nodes[string]
+        return _Counter(class_of, next_node, gain)
+
+    def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
+        class_of, next_node, gain = self._counter(reference, num_labels)
         next_state, total, offsets, outgrown = count_machine(next_node, gain, length, self.max_states)
         if outgrown >= 0:
             raise TooManyStatesError(
                 f"max_states: the {self.n}-gram machine for outputs of length {length} passed {self.max_states} states "
-                f"at position {outgrown}; a smaller n makes it smaller"
+                f"at position {outgrown}; a smaller n makes it smaller; augment(..., beam=n) bounds the error"
             )
         product = self.smoothing + total
         final = np.where(product > 0, -np.log(np.maximum(product, 1e-300)), np.inf)
         return LossAutomaton(class_of, next_state, np.empty((0, next_state.shape[1])), final, offsets)
+
+    def compile_open(self, reference: String, num_labels: int, absolute: bool) -> RationalAutomaton:
+        class_of, next_node, gain = self._counter(reference, num_labels)
+        nodes, C = next_node.shape
+        # The node as a unit vector, and behind it the total so far.
+        start, stop, matrices = np.zeros(nodes + 1), np.zeros(nodes + 1), np.zeros((C, nodes + 1, nodes + 1))
+        start[0] = stop[-1] = matrices[:, -1, -1] = 1.0
+        for c in range(C):
+            matrices[c, np.arange(nodes), next_node[:, c]] = 1.0
+            matrices[c, :nodes, -1] = gain[:, c]
+        # Its states are told apart by node and total, so that a vector is no multiple of another.
+        return RationalAutomaton(start, matrices, stop, self.smoothing, class_of, True, self.max_states)
+
+
+class _Counter(NamedTuple):
+    """Counts n-grams: where a class leads from a node, and what it adds to the total."""
+
+    class_of: NDArray[np.int64]  # (K,)
+    next_node: NDArray[np.int64]  # (nodes, C)
+    gain: NDArray[np.int64]  # (nodes, C)

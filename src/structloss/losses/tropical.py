@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from structloss.automata import LossAutomaton
-from structloss.automata.transducer import Arc, Transducer
-from structloss.automata.tropical import AcceptorBuilder, compile_acceptor
+from structloss.automata.transducer import Transducer
+from structloss.automata.tropical import AcceptorBuilder, TropicalAutomaton, compile_acceptor, open_limits
+from structloss.kernels.determinise import Acceptor
 from structloss.losses.machine import MAX_STATES, MachineLoss, String
 
 
@@ -20,8 +22,8 @@ class TropicalLoss(MachineLoss):
     inf where there is no path: such a y is outside every sum.
 
     Args:
-        transducer: a `Transducer`; OpenFst's text, or a `Path` to it; or a pywrapfst or pynini object. What it reads is
-            the answer, what it writes the reference.
+        transducer: a `Transducer`; OpenFst's text, or a `Path` to it or to a binary file; or a pywrapfst or pynini
+            object. What it reads is the answer, what it writes the reference.
         cap: tell losses apart up to so much above the reference's own, L' = min(L, L(r, r) + cap).
         symbols: the names of labels 0, 1, ... where the text has names.
         max_states: raise `TooManyStatesError` rather than build a larger machine.
@@ -43,19 +45,14 @@ class TropicalLoss(MachineLoss):
         super().__init__(max_states)
         if cap is not None and not cap >= 0:
             raise ValueError(f"cap: got {cap!r}, but wanted at least 0, or None")
-        if isinstance(transducer, str | Path):
-            transducer = Transducer.from_text(transducer, symbols)
-        elif not isinstance(transducer, Transducer):
-            transducer = Transducer.from_fst(transducer)
-        self.transducer: Transducer = transducer
+        self.transducer = Transducer.read(transducer, symbols, "tropical")
         self.cap = cap
 
     def __repr__(self) -> str:
         return f"TropicalLoss({self.transducer.num_states} states, {len(self.transducer.arcs)} arcs, cap={self.cap})"
 
     def distance(self, y: String, reference: String) -> float:
-        limit = math.inf if self.cap is None else self._shortest(reference, reference) + self.cap
-        return min(limit, self._shortest(y, reference))
+        return min(self._limit(reference), self._shortest(y, reference))
 
     def _shortest(self, y: String, reference: String) -> float:
         """The shortest path, from the end: best[i, j, q] is from state q with y[i:] left to read, r[j:] to write."""
@@ -80,41 +77,26 @@ class TropicalLoss(MachineLoss):
                         break
         return float(best[0, 0, u.start])
 
+    def _acceptor(self, reference: String, num_labels: int) -> tuple[Acceptor, NDArray[np.int64]]:
+        u = self.transducer.against(reference, num_labels)
+        builder = AcceptorBuilder(u.num_positions, u.num_classes)
+        for symbol_class, source, target, weight in u.moves:
+            builder.move(symbol_class, source, target, weight)
+        for source, target, weight in u.silent:
+            builder.silent(source, target, weight)
+        builder.start[u.start] = 0.0
+        for position, weight in u.stop.items():
+            builder.stop[position] = weight
+        return builder.build(), u.class_of
+
+    def _limit(self, reference: String) -> float:
+        return math.inf if self.cap is None else self._shortest(reference, reference) + self.cap
+
     def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
-        u, labels = self.transducer, reference.tolist()
-        rank = {state: place for place, state in enumerate(u.silent_order())}
-        written = {*labels, None}
-        useful = [arc for arc in u.arcs if arc.writes in written]
-        by_label: dict[int, list[Arc]] = {}
-        for arc in useful:
-            if arc.reads is not None and arc.reads < num_labels:
-                by_label.setdefault(arc.reads, []).append(arc)
-        # Labels whose arcs differ in nothing but the label are one class; those that no arc reads are the last.
-        classes: dict[frozenset[tuple[int, int, int | None, float]], int] = {}
-        class_of = np.empty(num_labels, np.int64)
-        for label in range(num_labels):
-            arcs = frozenset((a.source, a.target, a.writes, a.weight) for a in by_label.get(label, ()))
-            class_of[label] = classes.setdefault(arcs, len(classes))
-        builder = AcceptorBuilder((len(labels) + 1) * u.num_states, len(classes))
+        acceptor, class_of = self._acceptor(reference, num_labels)
+        return compile_acceptor(acceptor, class_of, length, self._limit(reference), absolute, self.max_states)
 
-        def position(state: int, j: int) -> int:
-            return j * u.num_states + rank[state]
-
-        def steps(arc_writes: int | None) -> list[tuple[int, int]]:
-            if arc_writes is None:
-                return [(j, j) for j in range(len(labels) + 1)]
-            return [(j, j + 1) for j, label in enumerate(labels) if label == arc_writes]
-
-        for arcs, symbol_class in classes.items():
-            for source, target, writes, weight in sorted(arcs, key=repr):
-                for before, after in steps(writes):
-                    builder.move(symbol_class, position(source, before), position(target, after), weight)
-        for arc in useful:
-            if arc.reads is None:
-                for before, after in steps(arc.writes):
-                    builder.silent(position(arc.source, before), position(arc.target, after), arc.weight)
-        builder.start[position(u.start, 0)] = 0.0
-        for state, weight in u.final.items():
-            builder.stop[position(state, len(labels))] = weight
-        limit = math.inf if self.cap is None else self._shortest(reference, reference) + self.cap
-        return compile_acceptor(builder.build(), class_of, length, limit, absolute, self.max_states)
+    def compile_open(self, reference: String, num_labels: int, absolute: bool) -> TropicalAutomaton:
+        acceptor, class_of = self._acceptor(reference, num_labels)
+        limits = open_limits(acceptor)
+        return TropicalAutomaton(acceptor, limits, class_of, self._limit(reference), absolute, self.max_states)

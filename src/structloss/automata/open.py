@@ -1,0 +1,234 @@
+"""OpenAutomaton: a loss against one reference, for strings of any length, explored as far as it is asked for."""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from structloss.automata.automaton import SMALLER, LossAutomaton, TooManyStatesError
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_UNEXPLORED = -1
+
+
+class OpenAutomaton(ABC):
+    """loss(y, reference) for strings y of any length, as a deterministic machine whose states are found on demand.
+
+    State 0 is the start. The loss of y is the sum of the weights of its arcs and of the final weight of the state where
+    it ends; a final weight of inf means that y is outside the machine. There may be infinitely many states (an n-gram
+    loss counts without end): those that some string asked for are known, the others wait.
+
+    Attributes:
+        class_of: (K,), the symbol class of each label; labels of one class behave alike.
+        next_state: (room, C), the state that a class leads to, -1 where nobody has asked yet.
+        weights: (room, C), of the arcs.
+        final: (room,), of the states.
+        num_states: how many states are known.
+
+    Example:
+        >>> import structloss as sl
+        >>> machine = sl.EditDistance().automaton([0, 1, 2], num_labels=3)
+        >>> machine.weight([0, 2]), machine.weight([]), machine.weight([0, 1, 2, 2])
+        (1.0, 3.0, 1.0)
+    """
+
+    def __init__(self, class_of: Ints, num_classes: int, max_states: int) -> None:
+        self.class_of = class_of
+        self.max_states = max_states
+        self.num_states = 0
+        self.next_state = np.full((64, num_classes), _UNEXPLORED, np.int64)
+        self.weights = np.zeros((64, num_classes))
+        self.final = np.zeros(64)
+        self._lock = threading.RLock()
+
+    @abstractmethod
+    def _expand(self, states: Ints, classes: Ints) -> None:
+        """Fill in next_state and weights of these arcs, none of which is known, and add the states they lead to."""
+
+    @property
+    def num_labels(self) -> int:
+        """How many labels there are, K."""
+        return len(self.class_of)
+
+    @property
+    def num_arcs(self) -> int:
+        """How many arcs are known."""
+        return int((self.next_state[: self.num_states] != _UNEXPLORED).sum())
+
+    @property
+    def num_bytes(self) -> int:
+        """How much memory its arrays take."""
+        return self.class_of.nbytes + self.next_state.nbytes + self.weights.nbytes + self.final.nbytes
+
+    def follow(self, states: Ints, classes: Ints) -> tuple[Ints, Floats]:
+        """The states that these arcs lead to, and their weights. Cost: that of the arcs nobody asked for before."""
+        found = self.next_state[states, classes]
+        if (found == _UNEXPLORED).any():
+            with self._lock:
+                missing = found == _UNEXPLORED
+                arcs = np.unique(states[missing] * self.next_state.shape[1] + classes[missing])
+                wanted = np.divmod(arcs, self.next_state.shape[1])
+                unknown = self.next_state[wanted] == _UNEXPLORED
+                self._expand(wanted[0][unknown], wanted[1][unknown])
+                found = self.next_state[states, classes]
+        return found, self.weights[states, classes]
+
+    def explore(self, depth: int | None = None) -> None:
+        """Find every state that a string of at most `depth` labels reaches; with None, every state there is."""
+        frontier, classes = np.zeros(1, np.int64), np.unique(self.class_of)
+        seen = np.zeros(1, bool)
+        seen[0] = True
+        while len(frontier) and (depth is None or depth > 0):
+            found, _ = self.follow(np.repeat(frontier, len(classes)), np.tile(classes, len(frontier)))
+            seen = np.concatenate([seen, np.zeros(self.num_states - len(seen), bool)])
+            frontier = np.unique(found[~seen[found]])
+            seen[frontier] = True
+            depth = None if depth is None else depth - 1
+
+    def weight(self, y: Sequence[int] | NDArray[Any]) -> float:
+        """The loss of one string."""
+        state, total = np.zeros(1, np.int64), 0.0
+        for label in y:
+            state, weight = self.follow(state, self.class_of[label : label + 1])
+            total += float(weight[0])
+        return total + float(self.final[state[0]])
+
+    def endings(self, scores: "Scores", scale: float) -> "Endings":
+        """Upper bounds of the sums over endings of exp(score + scale * loss to go), for a beam."""
+        return Endings(self, scores, scale)
+
+    def losses_to_go(self, states: Ints, length: int) -> tuple[Floats, Floats]:
+        """Bounds of what the rest of a string adds: of these states, the least and the most that `length` labels can.
+
+        At least as low as the least, at least as high as the most sum of arcs and final weight; inf is outside.
+        """
+        raise NotImplementedError(f"beam: {type(self).__name__} has no bounds of the loss that is still to come")
+
+    def levelled(self, strings: Sequence[Sequence[int]], length: int) -> LossAutomaton:
+        """The machine of what `length` symbols write, symbol k writing the labels strings[k] (none, one or more).
+
+        Exactly the states that such a string reaches, levels being numbers of symbols; those that no continuation tells
+        apart are one.
+        """
+        return levelled(self, strings, length)
+
+    def _grow(self, room: int) -> None:
+        """Make room for so many states."""
+        if room <= len(self.final):
+            return
+        room = max(room, 2 * len(self.final))
+        next_state = np.full((room, self.next_state.shape[1]), _UNEXPLORED, np.int64)
+        weights, final = np.zeros((room, self.next_state.shape[1])), np.zeros(room)
+        n = self.num_states
+        next_state[:n], weights[:n], final[:n] = self.next_state[:n], self.weights[:n], self.final[:n]
+        self.next_state, self.weights, self.final = next_state, weights, final
+
+    def _check_size(self, states: int) -> None:
+        if states > self.max_states:
+            raise TooManyStatesError(
+                f"max_states: the machine for strings of any length passed {self.max_states} states; a known length "
+                f"makes it smaller; {SMALLER}"
+            )
+
+
+class Scores(NamedTuple):
+    """The scores of one example's chain, in logarithms. H histories; rows[t] of them exist at level t."""
+
+    level: Floats  # (T, H, K)
+    rows: Ints  # (T + 1,)
+    beta: Floats  # (T + 1, H), the sums over endings without a loss
+
+
+class Endings:
+    """The sum over endings is at most beta(t, h) * exp(scale * loss to go), with a bound of the latter."""
+
+    def __init__(self, machine: OpenAutomaton, scores: Scores, scale: float) -> None:
+        self.machine, self.scores, self.scale = machine, scores, scale
+
+    def bounds(self, states: Ints, t: int) -> Floats:
+        """At level t, of each state and history, (S, rows)."""
+        beta = self.scores.beta[t, : self.scores.rows[t]]
+        least, most = self.machine.losses_to_go(states, len(self.scores.level) - t)
+        worst = self.scale * (most if self.scale >= 0 else least)
+        return np.where(beta == -np.inf, -np.inf, beta + worst[:, None])
+
+
+class ExplicitAutomaton(OpenAutomaton):
+    """One whose states are all known from the start: next_state and weights (N, C), final (N,)."""
+
+    def __init__(self, class_of: Ints, next_state: Ints, weights: Floats, final: Floats) -> None:
+        super().__init__(class_of, next_state.shape[1], len(final))
+        self.next_state, self.weights, self.final, self.num_states = next_state, weights, final, len(final)
+
+    def _expand(self, states: Ints, classes: Ints) -> None:
+        raise AssertionError("every arc is known")
+
+
+def opened(machine: LossAutomaton) -> ExplicitAutomaton:
+    """A machine for strings of one length among all strings: those of another length are outside."""
+    n, C = machine.next_state.shape
+    outside, inner = n, machine.offsets[-2]
+    next_state, weights, final = np.full((n + 1, C), outside, np.int64), np.zeros((n + 1, C)), np.full(n + 1, np.inf)
+    level = np.repeat(np.arange(machine.length + 1), machine.sizes)[:inner]
+    next_state[:inner] = machine.offsets[level + 1][:, None] + machine.next_state[:inner]
+    if not machine.is_absolute:
+        weights[:inner] = machine.weights[:inner]
+    final[inner:n] = machine.final[inner:]
+    return ExplicitAutomaton(machine.class_of, next_state, weights, final)
+
+
+def levelled(machine: OpenAutomaton, strings: Sequence[Sequence[int]], length: int) -> LossAutomaton:
+    """See `OpenAutomaton.levelled`. Cost: the arcs of the result, times the labels that each writes."""
+    written = [tuple(int(machine.class_of[label]) for label in string) for string in strings]
+    distinct = sorted(set(written))
+    class_of = np.array([distinct.index(w) for w in written], np.int64)
+    longest, C = max(len(w) for w in distinct), len(distinct)
+    padded = np.full((C, longest), -1, np.int64)
+    for c, w in enumerate(distinct):
+        padded[c, : len(w)] = w
+    levels, arcs = [np.zeros(1, np.int64)], []
+    for t in range(length):
+        states = np.repeat(levels[t], C)
+        weight = np.zeros(len(states))
+        for i in range(longest):
+            classes = np.tile(padded[:, i], len(levels[t]))
+            reads = classes >= 0
+            states[reads], added = machine.follow(states[reads], classes[reads])
+            weight[reads] += added
+        following, place = np.unique(states, return_inverse=True)
+        levels.append(following)
+        arcs.append((place.reshape(-1, C), weight.reshape(-1, C)))
+        if sum(map(len, levels)) > machine.max_states:
+            raise TooManyStatesError(
+                f"max_states: the machine passed {machine.max_states} states at position {t + 1} of {length}; {SMALLER}"
+            )
+    return merged(class_of, C, arcs, machine.final[levels[-1]])
+
+
+def merged(class_of: Ints, C: int, arcs: list[tuple[NDArray[Any], Floats]], final: Floats) -> LossAutomaton:
+    """Make one of the states of a level that have the same arcs, or at the end the same loss, from the last back.
+
+    Args:
+        arcs: of each level, the place among those of the next level and the weight, (S, C) each.
+        final: of the last level's states, (S,).
+    """
+    final, merged = np.unique(final, return_inverse=True)
+    next_states, weights, sizes = [np.zeros((len(final), C))], [np.zeros((len(final), C))], [len(final)]
+    for place, weight in reversed(arcs):
+        rows = np.concatenate([merged.reshape(-1)[place], weight], 1)
+        rows, merged = np.unique(rows, axis=0, return_inverse=True)
+        next_states.append(rows[:, :C])
+        weights.append(rows[:, C:])
+        sizes.append(len(rows))
+    offsets = np.concatenate([[0], np.cumsum(sizes[::-1])]).astype(np.int64)
+    all_weights = np.concatenate(weights[::-1])
+    losses = np.zeros(offsets[-1])
+    losses[offsets[-2] :] = final
+    if not all_weights.any():
+        all_weights = all_weights[:0]
+    return LossAutomaton(class_of, np.concatenate(next_states[::-1]).astype(np.int32), all_weights, losses, offsets)
