@@ -278,7 +278,60 @@ class TestMachineLosses:
         with pytest.raises(ValueError, match=r"reference: got shape \(1, 2\)"):
             chain.augment(sl.EditDistance(), [[0, 1]])
         with pytest.raises(sl.TooManyStatesError, match=r"passed 50 states at position .* a cap"):
-            sl.EditDistance(max_states=50).automaton(list(range(10)), 10)
+            sl.EditDistance(max_states=50).automaton(list(range(10)), 10, 10)
+
+
+class TestBeam:
+    """Certified truncation: never more wrong than it says, and exact where it says 0."""
+
+    LOSSES = (
+        sl.EditDistance(), sl.EditDistance(1, 3, 2, cap=4), sl.SmithWaterman(), sl.NGram(2), sl.NGram(2, smoothing=0),
+        0.5 * sl.EditDistance() + -2 * sl.NGram(2), sl.Hamming(),
+    )  # fmt: skip
+
+    @pytest.mark.parametrize("order", [1, 2, 3])
+    @pytest.mark.parametrize("loss", LOSSES, ids=str)
+    def test_the_bound_holds(self, loss: sl.Loss, order: int, engine: str) -> None:
+        potentials = 2 * torch.randn(4, 7, *(4,) * order, dtype=torch.float64)
+        potentials[1, 3, ..., 0] = -math.inf
+        references = [[0, 1, 2, 3, 3, 1, 0], [1, 2, 3, 0, 1], [], [2, 1]]
+        chain = sl.Chain(potentials, [7, 5, 0, 2])
+        truncated_somewhere = False
+        for scale in (1.0, -0.7):
+            exact = chain.augment(loss, references, scale)
+            for beam in (1, 4, 15, 10_000):
+                found = chain.augment(loss, references, scale, beam=beam)
+                bound = found.error_bound
+                truncated_somewhere |= bool((bound > 0).any())
+                error = 1 - (found.log_partition() - exact.log_partition()).exp().nan_to_num(1.0)
+                marginal = (found.marginals() - exact.marginals()).abs().flatten(1).amax(1)
+                assert (error > -1e-9).all()
+                assert (error < bound + 1e-9).all()
+                assert (marginal < bound + 1e-9).all()
+                assert (bound[bound > 0] <= 1).all()
+                assert beam < 10_000 or (bound == 0).all()
+        assert truncated_somewhere or isinstance(loss, sl.Hamming)
+
+    def test_a_machine_that_is_too_large_to_be_built(self) -> None:
+        """Edit distance without a cap, 60 labels: hopeless exactly."""
+        generator = torch.Generator().manual_seed(0)
+        reference = torch.randint(0, 20, (1, 60), generator=generator)
+        peaked = 12.0 * torch.nn.functional.one_hot(reference, 20).double()
+        chain = sl.Chain(peaked + torch.randn(1, 60, 20, generator=generator, dtype=torch.float64))
+        bounds = [chain.augment(sl.EditDistance(), reference, beam=n).error_bound.item() for n in (10, 100, 400)]
+        assert bounds[0] > bounds[1] > bounds[2]
+        assert bounds[2] < 1e-3
+
+    def test_what_is_derived_from_a_truncated_chain_is_certified_of_nothing(self) -> None:
+        chain, reference = sl.Chain(torch.randn(2, 6, 3)), torch.randint(0, 3, (2, 6))
+        found = chain.augment(sl.EditDistance(), reference, beam=3)
+        assert (found.error_bound > 0).all()
+        assert (found.given(reference).error_bound == 1).all()
+        assert (chain.error_bound == 0).all()
+        with pytest.raises(NotImplementedError, match="carries a loss already"):
+            found.augment(sl.EditDistance(), reference, beam=3)
+        with pytest.raises(ValueError, match="beam: got 0"):
+            chain.augment(sl.EditDistance(), reference, beam=0)
 
 
 class TestSafety:

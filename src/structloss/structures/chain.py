@@ -4,7 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.checks import any_unknown
@@ -12,6 +14,7 @@ from structloss.losses import Loss, MachineLoss, PositionLoss
 from structloss.losses.labels import Labels, as_lengths, as_padded, check_labels
 from structloss.structures import chain_native, chain_torch
 from structloss.structures.base import Strata, Structure
+from structloss.structures.beam import truncated
 from structloss.structures.chain_parts import Parts
 from structloss.structures.engine import is_native
 from structloss.structures.machines import Augmentation, MachineBatch, combined
@@ -295,7 +298,7 @@ class Chain(Structure):
     def _padded_many(self, labels: Tensor, exists: Tensor) -> Tensor:
         return torch.where(self._parts.within[:, None] & exists[:, :, None], labels, -1)
 
-    def augment(self, loss: Loss, reference: Labels, scale: float = 1.0) -> Self:
+    def augment(self, loss: Loss, reference: Labels, scale: float = 1.0, beam: int | None = None) -> Self:
         """The same outputs, y scored by score(y) + scale * loss(y, reference). It is a Chain again.
 
         Args:
@@ -304,6 +307,8 @@ class Chain(Structure):
             reference: labels (B, T), or a list of label sequences, each of its own length (of the outputs' for Hamming,
                 where -100 is unknown).
             scale: a number; negative to subtract the loss.
+            beam: keep at most so many machine states a position, those that matter most to the sum: see `error_bound`
+                for what that can have cost. For losses and lengths whose exact machine is too large.
 
         Example:
             >>> import torch, structloss as sl
@@ -311,13 +316,53 @@ class Chain(Structure):
             tensor([[1, 0]])
         """
         p = self._parts
+        if beam is not None:
+            return self._truncated(loss, reference, scale, beam)
         if isinstance(loss, PositionLoss):
             costs = scale * self._position_costs(loss, reference)
             return self._of(p.replace(unary=costs if p.unary is None else p.unary + costs))
         added = Augmentation(self._machines(loss, reference), scale)
         return self._of(p.replace(machine=combined(p.machine, added)))
 
+    def _truncated(self, loss: Loss, reference: Labels, scale: float, beam: int) -> Self:
+        _check_count(beam, "beam")
+        p = self._parts
+        if p.machine is not None:
+            raise NotImplementedError("beam: this chain carries a loss already; add the losses up and augment once")
+        strings = self._strings(loss, reference)
+        assert isinstance(loss, MachineLoss | PositionLoss)
+        automata = [loss.open(string, self.num_labels, absolute=False) for string in strings]
+        machines, bounds = truncated(p, automata, scale, beam)
+        machine = Augmentation(MachineBatch(tuple(machines), p.num_positions), scale)
+        return self._of(p.replace(machine=machine, error_bound=torch.from_numpy(bounds).to(p.any_potential)))
+
+    @property
+    def error_bound(self) -> Tensor:
+        r"""An upper bound of the relative error of Z, (B,); where it is 0, everything is exact.
+
+        For a chain augmented with a `beam`, :math:`(Z - Z') / Z`, where Z' is the sum over the outputs that kept to the
+        beam. The same bound holds for the error of every marginal. `structloss.structures.beam` has the proof. 1, which
+        says nothing, for what is derived from such a chain.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> chain, reference = sl.Chain(torch.zeros(1, 6, 3)), [[0, 1, 2, 0, 1, 2]]
+            >>> chain.augment(sl.EditDistance(), reference, beam=100).error_bound
+            tensor([0.])
+            >>> chain.augment(sl.EditDistance(), reference, beam=20).error_bound
+            tensor([0.5739])
+        """
+        bound = self._parts.error_bound
+        return self._parts.any_potential.new_zeros(self._parts.lengths.shape[0]) if bound is None else bound
+
     def _machines(self, loss: Loss, reference: Labels, absolute: bool = False) -> MachineBatch:
+        p = self._parts
+        strings = self._strings(loss, reference)
+        assert isinstance(loss, MachineLoss | PositionLoss)
+        return MachineBatch.compiled(loss, strings, p.lengths.tolist(), self.num_labels, p.num_positions, absolute)
+
+    def _strings(self, loss: Loss, reference: Labels) -> list[NDArray[np.int64]]:
+        """The references, without their padding, for a loss that is a machine."""
         if not isinstance(loss, MachineLoss | PositionLoss):
             raise TypeError(f"loss: got {loss!r}, but wanted a loss that a Chain can carry, such as EditDistance()")
         if torch.compiler.is_compiling():
@@ -335,7 +380,7 @@ class Chain(Structure):
                 raise ValueError(
                     f"reference: reference[{b}] has the label {string.min()}, but {loss!r} wants labels of at least 0"
                 )
-        return MachineBatch.compiled(loss, strings, lengths, self.num_labels, p.num_positions, absolute)
+        return strings
 
     def _position_costs(self, loss: Loss, reference: Labels) -> Tensor:
         if not isinstance(loss, PositionLoss):

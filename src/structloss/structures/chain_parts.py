@@ -29,6 +29,7 @@ class Parts:
     pinned: Tensor | None  # (B, T): the only label allowed, or negative where every label is
     order: int
     machine: Augmentation | None = None  # what a loss that is not a sum over positions adds
+    error_bound: Tensor | None = None  # (B,), of Z, relative, where the machine was truncated
 
     @property
     def shared(self) -> bool:
@@ -37,6 +38,8 @@ class Parts:
 
     def replace(self, **changes: Any) -> Self:
         """The same with some tensors exchanged."""
+        if self.error_bound is not None:  # what was proved of a sum says nothing of another
+            changes.setdefault("error_bound", torch.ones_like(self.error_bound))
         changed = replace(self, **changes)
         if "arrays" in self.__dict__ and changes.keys() == {"pinned"}:
             changed.__dict__["arrays"] = self.arrays._replace(pinned=as_array(changed.pinned, torch.int64, 2))
