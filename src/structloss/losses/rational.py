@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from structloss.automata import LossAutomaton
+from structloss.automata.automaton import MAX_STATES
 from structloss.automata.rational import RationalAutomaton
 from structloss.automata.transducer import Transducer
-from structloss.losses.machine import MAX_STATES, MachineLoss, String, check_smoothing
+from structloss.losses.machine import MachineLoss, String, check_smoothing
 
 
 class RationalLoss(MachineLoss):
@@ -34,7 +35,7 @@ class RationalLoss(MachineLoss):
         >>> import structloss as sl
         >>> skip = [(q, q, *labels) for q in (0, 1) for y in range(2) for labels in ((y, None), (None, y))]
         >>> common = sl.Transducer.from_arcs([*skip, (0, 1, 0, 0)], final=[1], semiring="real")
-        >>> sl.RationalLoss(common, smoothing=1.0)([[0, 1]], [[0]])  # the paths that match label 0, and skip the rest
+        >>> sl.RationalLoss(common, smoothing=1.0)([[0, 1, 0]], [[0]])  # two paths match label 0 and skip the rest
         tensor([-1.0986])
     """
 
