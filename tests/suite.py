@@ -234,7 +234,7 @@ class StructureSuite:
             "given": lambda s: s.given(case.partial).log_partition(),
             "risk": lambda s: s.expected(loss, case.partial),
             "entropy": lambda s: s.entropy(),
-            "score": lambda s: s.score(case.reference),
+            "score": lambda s: s.score(torch.stack([outputs[-1] for outputs in case.outputs])),
         }
         for name, operation in operations.items():
             assert torch.autograd.gradcheck(lambda *x, f=operation: f(case.build(x)), case.potentials), name
@@ -284,7 +284,7 @@ class StructureSuite:
             value = sl.NegativeLogLikelihood()(s, reference)
             assert value.isfinite()
             values[dtype] = value.item()
-            assert (s.score(s.argmax()) >= s.score(reference)).all()
+            assert (s.score(s.argmax()) >= s.given(reference).max() - 1e-3).all()
         assert values[torch.float32] == pytest.approx(values[torch.float64], rel=1e-4)
 
     def test_engines_agree_on_two_thousand_positions(self) -> None:

@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 from structloss.automata import LossAutomaton, OpenAutomaton, TooManyStatesError, Transducer
+from structloss.decoding import mbr
 from structloss.losses import EditDistance, Hamming, Loss, NGram, RationalLoss, SmithWaterman, TropicalLoss
 from structloss.objectives import (
     DirectLoss,
@@ -15,7 +16,7 @@ from structloss.objectives import (
     SlackHinge,
     SoftmaxMargin,
 )
-from structloss.structures import Chain, ChainLayer, Strata, Structure, engine
+from structloss.structures import Chain, ChainLayer, Lattice, Strata, Structure, engine
 
 __version__ = version("structloss")
 
@@ -26,6 +27,7 @@ __all__ = [
     "EditDistance",
     "Hamming",
     "Hinge",
+    "Lattice",
     "Loss",
     "LossAutomaton",
     "NGram",
@@ -46,4 +48,5 @@ __all__ = [
     "TropicalLoss",
     "__version__",
     "engine",
+    "mbr",
 ]

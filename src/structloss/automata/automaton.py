@@ -19,6 +19,7 @@ class TooManyStatesError(ValueError):
     """A machine outgrew `max_states`."""
 
 
+MAX_STATES = 1_000_000  # unless a loss says otherwise
 SMALLER = (
     "a cap, which tells losses apart up to so much above the reference's own, makes the machine linear; "
     "augment(..., beam=n) keeps n states a position and bounds the error"

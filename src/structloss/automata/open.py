@@ -1,5 +1,6 @@
 """OpenAutomaton: a loss against one reference, for strings of any length, explored as far as it is asked for."""
 
+import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from structloss.automata.automaton import SMALLER, LossAutomaton, TooManyStatesError
+from structloss.automata.automaton import MAX_STATES, SMALLER, LossAutomaton, TooManyStatesError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -44,6 +45,7 @@ class OpenAutomaton(ABC):
         self.next_state = np.full((64, num_classes), _UNEXPLORED, np.int64)
         self.weights = np.zeros((64, num_classes))
         self.final = np.zeros(64)
+        self._explored = 0.0  # every string of so many labels was followed
         self._lock = threading.RLock()
 
     @abstractmethod
@@ -80,6 +82,9 @@ class OpenAutomaton(ABC):
 
     def explore(self, depth: int | None = None) -> None:
         """Find every state that a string of at most `depth` labels reaches; with None, every state there is."""
+        if self._explored >= (math.inf if depth is None else depth):
+            return
+        explored = math.inf if depth is None else depth
         frontier, classes = np.zeros(1, np.int64), np.unique(self.class_of)
         seen = np.zeros(1, bool)
         seen[0] = True
@@ -89,6 +94,7 @@ class OpenAutomaton(ABC):
             frontier = np.unique(found[~seen[found]])
             seen[frontier] = True
             depth = None if depth is None else depth - 1
+        self._explored = math.inf if not len(frontier) else explored
 
     def weight(self, y: Sequence[int] | NDArray[Any]) -> float:
         """The loss of one string."""
@@ -162,7 +168,7 @@ class ExplicitAutomaton(OpenAutomaton):
     """One whose states are all known from the start: next_state and weights (N, C), final (N,)."""
 
     def __init__(self, class_of: Ints, next_state: Ints, weights: Floats, final: Floats) -> None:
-        super().__init__(class_of, next_state.shape[1], len(final))
+        super().__init__(class_of, next_state.shape[1], max(len(final), MAX_STATES))
         self.next_state, self.weights, self.final, self.num_states = next_state, weights, final, len(final)
 
     def _expand(self, states: Ints, classes: Ints) -> None:
@@ -225,10 +231,13 @@ def merged(class_of: Ints, C: int, arcs: list[tuple[NDArray[Any], Floats]], fina
         next_states.append(rows[:, :C])
         weights.append(rows[:, C:])
         sizes.append(len(rows))
+    # Classes that lead everywhere alike are one, too.
+    rows = np.concatenate([np.concatenate(next_states[::-1]), np.concatenate(weights[::-1])])
+    _, kept, symbol_class = np.unique(rows, axis=1, return_index=True, return_inverse=True)
+    next_state, weight = (np.ascontiguousarray(x[:, kept]) for x in np.split(rows, 2))
     offsets = np.concatenate([[0], np.cumsum(sizes[::-1])]).astype(np.int64)
-    all_weights = np.concatenate(weights[::-1])
     losses = np.zeros(offsets[-1])
     losses[offsets[-2] :] = final
-    if not all_weights.any():
-        all_weights = all_weights[:0]
-    return LossAutomaton(class_of, np.concatenate(next_states[::-1]).astype(np.int32), all_weights, losses, offsets)
+    if not weight.any():
+        weight = weight[:0]
+    return LossAutomaton(symbol_class.reshape(-1)[class_of], next_state.astype(np.int32), weight, losses, offsets)

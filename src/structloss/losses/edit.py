@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.automata import LossAutomaton
+from structloss.automata.automaton import MAX_STATES
 from structloss.automata.tropical import TropicalAutomaton, compile_acceptor, open_limits
 from structloss.kernels import alignment
 from structloss.kernels.determinise import Acceptor
 from structloss.kernels.explore import Limits, edit_limits
-from structloss.losses.machine import MAX_STATES, MachineLoss, String
+from structloss.losses.machine import MachineLoss, String
 
 
 class AlignmentLoss(MachineLoss):

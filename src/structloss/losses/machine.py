@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.automata import LossAutomaton, OpenAutomaton
+from structloss.automata.automaton import MAX_STATES
 from structloss.losses.base import Loss
 from structloss.losses.labels import Labels, as_lengths, as_padded
 
 String = NDArray[np.int64]
 
 M = TypeVar("M", LossAutomaton, OpenAutomaton)
-
-MAX_STATES = 1_000_000
 
 
 class MachineLoss(Loss):

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structloss.automata import LossAutomaton, TooManyStatesError
+from structloss.automata.automaton import MAX_STATES
 from structloss.automata.rational import RationalAutomaton
 from structloss.kernels.machines import count_machine
-from structloss.losses.machine import MAX_STATES, MachineLoss, String, check_smoothing
+from structloss.losses.machine import MachineLoss, String, check_smoothing
 
 
 class NGram(MachineLoss):

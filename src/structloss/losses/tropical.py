@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structloss.automata import LossAutomaton
+from structloss.automata.automaton import MAX_STATES
 from structloss.automata.transducer import Transducer
 from structloss.automata.tropical import AcceptorBuilder, TropicalAutomaton, compile_acceptor, open_limits
 from structloss.kernels.determinise import Acceptor
-from structloss.losses.machine import MAX_STATES, MachineLoss, String
+from structloss.losses.machine import MachineLoss, String
 
 
 class TropicalLoss(MachineLoss):

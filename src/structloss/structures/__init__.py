@@ -3,6 +3,7 @@
 from structloss.structures.base import Strata, Structure
 from structloss.structures.chain import Chain
 from structloss.structures.engine import engine
+from structloss.structures.lattice import Lattice
 from structloss.structures.layer import ChainLayer
 
-__all__ = ["Chain", "ChainLayer", "Strata", "Structure", "engine"]
+__all__ = ["Chain", "ChainLayer", "Lattice", "Strata", "Structure", "engine"]

@@ -36,6 +36,10 @@ class Structure(ABC):
         """The best output of each example, the lexicographically smallest where several are best."""
 
     @abstractmethod
+    def decode(self, y: Tensor | None = None) -> list[list[int]]:
+        """The strings of labels that outputs y (B, ...) write, by default those of `argmax()`."""
+
+    @abstractmethod
     def log_partition(self) -> Tensor:
         """log Z = log of the sum over outputs y of exp(score(y)), (B,)."""
 

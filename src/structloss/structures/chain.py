@@ -9,16 +9,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from structloss.automata import LossAutomaton
 from structloss.kernels.checks import any_unknown
 from structloss.losses import Loss, MachineLoss, PositionLoss
+from structloss.losses.agreement import Agreement
 from structloss.losses.labels import Labels, as_lengths, as_padded, check_labels
 from structloss.structures import chain_native, chain_torch
 from structloss.structures.base import Strata, Structure
 from structloss.structures.beam import truncated
 from structloss.structures.chain_parts import Parts
+from structloss.structures.checks import at_least_float32, check_count, check_floating
 from structloss.structures.engine import is_native
-from structloss.structures.machines import Augmentation, MachineBatch, combined
+from structloss.structures.machines import Augmentation, MachineBatch, Source, combined
 from structloss.structures.strata import machine_strata, strata_levels
+from structloss.structures.writers import Collapse, Emits, Writer
+
+_AGREEMENT = Agreement()
 
 
 class Chain(Structure):
@@ -35,6 +41,9 @@ class Chain(Structure):
         potentials: floating-point (B, T, K, ..., K) with q label axes, oldest label first. -inf forbids.
         lengths: integers (B,) in any order, 0 to T, or a boolean mask (B, T) that is True on a prefix; by default T.
             What stands beyond a length never matters.
+        emits: for each of the K labels, now called states, the labels that it writes: none, one or several. The chain
+            is then latent (McAllester 2010, section 5): its outputs are still paths of states, but losses and
+            references are about what they write, and `given(reference)` is all the paths that write it.
 
     Outputs are int64 (B, T), -1 beyond a length when they come from here. bfloat16 and float16 are computed and
     returned in float32.
@@ -46,23 +55,33 @@ class Chain(Structure):
         (tensor([[1, 0]]), tensor([3.]))
         >>> chain.log_partition()
         tensor([3.4402])
+        >>> latent = sl.Chain(torch.zeros(1, 3, 4), emits=[[], [0], [1], [0, 1]])
+        >>> latent.given([[0, 1]]).log_partition()  # log 6: paths of three states that write 0 1
+        tensor([1.7918])
     """
 
-    def __init__(self, potentials: Tensor, lengths: Tensor | Sequence[int] | None = None) -> None:
-        _check_floating(potentials, "potentials")
+    def __init__(
+        self,
+        potentials: Tensor,
+        lengths: Tensor | Sequence[int] | None = None,
+        emits: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        check_floating(potentials, "potentials")
         order = potentials.dim() - 2
         shape = tuple(potentials.shape)
         if order < 1 or len(set(shape[2:])) != 1 or shape[-1] == 0:
             raise ValueError(
                 f"potentials: got shape {shape}, but wanted (B, T, K), (B, T, K, K), ... with K at least 1"
             )
-        potentials = _at_least_float32(potentials)
+        potentials = at_least_float32(potentials)
         lengths = as_lengths(lengths, shape[0], shape[1], potentials.device)
         if order == 1:
             self._parts = Parts(potentials, None, None, None, lengths, None, 1)
         else:
             table = potentials.reshape(*shape[:2], shape[-1] ** (order - 1), shape[-1])
             self._parts = Parts(None, table, None, None, lengths, None, order)
+        if emits is not None:
+            self._parts = self._parts.replace(writer=Emits.checked(emits, shape[-1]))
 
     @classmethod
     def from_emissions(
@@ -72,6 +91,7 @@ class Chain(Structure):
         start: Tensor | None = None,
         end: Tensor | None = None,
         lengths: Tensor | Sequence[int] | None = None,
+        emits: Sequence[Sequence[int]] | None = None,
     ) -> Self:
         r"""The CRF layer: scores of labels and of transitions, without an array (B, T, K, K).
 
@@ -83,7 +103,7 @@ class Chain(Structure):
             transitions: (K, K), from row to column; (K, ..., K) with q axes, oldest label first, makes a chain of order
                 q, its transitions counted where all q labels exist; None makes one of order 1.
             start, end: (K,), of the first and of the last label.
-            lengths: as for `Chain`.
+            lengths, emits: as for `Chain`.
 
         Example:
             >>> import torch, structloss as sl
@@ -91,10 +111,10 @@ class Chain(Structure):
             >>> sl.Chain.from_emissions(torch.tensor([[[0., 0.5], [1., 0.], [1., 0.]]]), stay).argmax()
             tensor([[0, 0, 0]])
         """
-        _check_floating(emissions, "emissions")
+        check_floating(emissions, "emissions")
         if emissions.dim() != 3 or emissions.shape[2] == 0:
             raise ValueError(f"emissions: got shape {tuple(emissions.shape)}, but wanted (B, T, K) with K at least 1")
-        emissions = _at_least_float32(emissions)
+        emissions = at_least_float32(emissions)
         batch, positions, K = emissions.shape
 
         def alike(x: Tensor | None, name: str) -> Tensor | None:
@@ -102,7 +122,7 @@ class Chain(Structure):
                 return None
             if x.dtype == emissions.dtype and x.device == emissions.device and x.shape == (K,):
                 return x
-            _check_floating(x, name)
+            check_floating(x, name)
             if x.dim() == 0 or set(x.shape) != {K} or (name != "transitions" and x.dim() != 1):
                 wanted = f"({K}, ..., {K})" if name == "transitions" else f"({K},)"
                 raise ValueError(
@@ -118,7 +138,8 @@ class Chain(Structure):
             raise ValueError(f"transitions: got shape {tuple(transitions.shape)}, but wanted ({K}, {K}) or more axes")
         table = None if transitions is None else transitions.reshape(-1, K)
         lengths = as_lengths(lengths, batch, positions, emissions.device)
-        return cls._of(Parts(emissions, table, alike(start, "start"), alike(end, "end"), lengths, None, order))
+        parts = Parts(emissions, table, alike(start, "start"), alike(end, "end"), lengths, None, order)
+        return cls._of(parts.replace(writer=Emits.checked(emits, K)) if emits is not None else parts)
 
     @classmethod
     def _of(cls, parts: Parts) -> Self:
@@ -140,6 +161,27 @@ class Chain(Structure):
     def lengths(self) -> Tensor:
         """How many labels each example's outputs have, (B,)."""
         return self._parts.lengths
+
+    @property
+    def _num_written(self) -> int:
+        """How many labels references and losses are about."""
+        return self.num_labels if self._parts.writer is None else self._parts.writer.num_labels
+
+    def decode(self, y: Tensor | None = None) -> list[list[int]]:
+        """What the outputs y (B, T) write, one list of labels each; by default those of `argmax()`.
+
+        Without `emits` these are the outputs themselves, without their padding.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> scores = torch.tensor([[[0., 2., 0.], [1., 0., 0.], [0., 0., 3.]]])
+            >>> sl.Chain(scores, emits=[[], [7], [8, 9]]).decode()
+            [[7, 8, 9]]
+        """
+        y = self.argmax() if y is None else y
+        writer = self._parts.writer
+        paths = [[k for k in row if k >= 0] for row in y.tolist()]
+        return paths if writer is None else [writer.write(path) for path in paths]
 
     def __repr__(self) -> str:
         p = self._parts
@@ -261,7 +303,7 @@ class Chain(Structure):
                     [[1, 0]]])
         """
         p = self._parts
-        _check_count(n, "n")
+        check_count(n, "n")
         shape = (n, p.lengths.shape[0], p.num_positions)
         uniforms = torch.rand(shape, generator=generator, device=p.any_potential.device, dtype=torch.float64)
         with torch.no_grad():
@@ -282,7 +324,7 @@ class Chain(Structure):
                      [1, 1]]]))
         """
         p = self._parts
-        _check_count(k, "k")
+        check_count(k, "k")
         with torch.no_grad():
             if not p.num_positions:
                 first = torch.arange(k, device=p.lengths.device) == 0
@@ -318,22 +360,29 @@ class Chain(Structure):
         p = self._parts
         if beam is not None:
             return self._truncated(loss, reference, scale, beam)
-        if isinstance(loss, PositionLoss):
+        if isinstance(loss, PositionLoss) and not isinstance(p.writer, Collapse):
             costs = scale * self._position_costs(loss, reference)
             return self._of(p.replace(unary=costs if p.unary is None else p.unary + costs))
         added = Augmentation(self._machines(loss, reference), scale)
+        self._compile(added.batch)
         return self._of(p.replace(machine=combined(p.machine, added)))
 
+    def _compile(self, batch: MachineBatch) -> None:
+        """Compile now: what is too large is an error here, and not wherever it is used first."""
+        _ = batch.automata
+
     def _truncated(self, loss: Loss, reference: Labels, scale: float, beam: int) -> Self:
-        _check_count(beam, "beam")
+        check_count(beam, "beam")
         p = self._parts
+        if p.writer is not None:
+            raise NotImplementedError("beam: a chain whose states emit has no bound of its endings yet; use a cap")
         if p.machine is not None:
             raise NotImplementedError("beam: this chain carries a loss already; add the losses up and augment once")
         strings = self._strings(loss, reference)
         assert isinstance(loss, MachineLoss | PositionLoss)
         automata = [loss.open(string, self.num_labels, absolute=False) for string in strings]
         machines, bounds = truncated(p, automata, scale, beam)
-        machine = Augmentation(MachineBatch(tuple(machines), p.num_positions), scale)
+        machine = Augmentation(MachineBatch.of(machines, p.num_positions), scale)
         return self._of(p.replace(machine=machine, error_bound=torch.from_numpy(bounds).to(p.any_potential)))
 
     @property
@@ -350,7 +399,7 @@ class Chain(Structure):
             >>> chain.augment(sl.EditDistance(), reference, beam=100).error_bound
             tensor([0.])
             >>> chain.augment(sl.EditDistance(), reference, beam=20).error_bound
-            tensor([0.5739])
+            tensor([0.5005])
         """
         bound = self._parts.error_bound
         return self._parts.any_potential.new_zeros(self._parts.lengths.shape[0]) if bound is None else bound
@@ -359,7 +408,14 @@ class Chain(Structure):
         p = self._parts
         strings = self._strings(loss, reference)
         assert isinstance(loss, MachineLoss | PositionLoss)
-        return MachineBatch.compiled(loss, strings, p.lengths.tolist(), self.num_labels, p.num_positions, absolute)
+        lengths, K, writer = p.lengths.tolist(), self.num_labels, p.writer
+
+        def make(b: int) -> LossAutomaton:
+            if writer is None:
+                return loss.machine(strings[b], K, lengths[b], absolute)
+            return writer.machine(loss, strings[b], lengths[b], absolute)
+
+        return MachineBatch(make, len(lengths), p.num_positions, Source(loss, strings))
 
     def _strings(self, loss: Loss, reference: Labels) -> list[NDArray[np.int64]]:
         """The references, without their padding, for a loss that is a machine."""
@@ -370,13 +426,16 @@ class Chain(Structure):
         p = self._parts
         labels, own = as_padded(reference, "reference")
         lengths = p.lengths.tolist()
+        if own is None and p.writer is not None and not _one_each(p.writer):
+            # What is written has a length of its own: a row's negative labels at the end are padding.
+            own = torch.where(labels >= 0, torch.arange(1, labels.shape[1] + 1), 0).amax(1)
         if labels.shape[0] != len(lengths) or (own is None and labels.shape[1] != p.num_positions):
             wanted = (len(lengths), p.num_positions)
             raise ValueError(f"reference: got shape {tuple(labels.shape)}, but wanted {wanted}, or a list of sequences")
         sizes = lengths if own is None else own.tolist()
         strings = [row[:size] for row, size in zip(labels.cpu().numpy(), sizes, strict=True)]
         for b, string in enumerate(strings):
-            if (string < 0).any() and not isinstance(loss, PositionLoss):
+            if (string < 0).any() and not isinstance(loss, PositionLoss | Agreement):
                 raise ValueError(
                     f"reference: reference[{b}] has the label {string.min()}, but {loss!r} wants labels of at least 0"
                 )
@@ -385,9 +444,16 @@ class Chain(Structure):
     def _position_costs(self, loss: Loss, reference: Labels) -> Tensor:
         if not isinstance(loss, PositionLoss):
             raise TypeError(f"loss: got {loss!r}, but wanted a loss that a Chain can carry, such as Hamming()")
-        return loss.position_costs(
-            self._reference(reference), self._parts.lengths, self.num_labels, self._parts.any_potential.dtype
-        )
+        p = self._parts
+        if p.writer is not None and not _one_each(p.writer):
+            raise ValueError(
+                f"loss: got {loss!r}, which compares strings of one length, but the paths of this chain write strings "
+                "of several; wanted a loss such as EditDistance()"
+            )
+        costs = loss.position_costs(self._reference(reference), p.lengths, self._num_written, p.any_potential.dtype)
+        if p.writer is None:
+            return costs
+        return costs[:, :, torch.tensor(p.writer.write(range(self.num_labels)), device=costs.device)]
 
     def _reference(self, reference: Labels) -> Tensor:
         """References as long as the outputs, (B, T)."""
@@ -405,13 +471,14 @@ class Chain(Structure):
         if labels.shape != (p.lengths.shape[0], p.num_positions):
             wanted = (p.lengths.shape[0], p.num_positions)
             raise ValueError(f"reference: got shape {tuple(labels.shape)}, but wanted {wanted}")
-        check_labels(labels, p.lengths, self.num_labels, "reference", allow_unknown=True)
+        check_labels(labels, p.lengths, self._num_written, "reference", allow_unknown=True)
         return labels
 
     def given(self, reference: Labels) -> Self:
         """The outputs that agree with the reference wherever it is known (-100: unknown), scored as they were.
 
-        One output where every label is known; with unknown labels, all completions (partial supervision).
+        One output where every label is known; with unknown labels, all completions (partial supervision). Of a chain
+        whose states emit, all the paths that write the reference, which may then have a length of its own.
 
         Example:
             >>> import torch, structloss as sl
@@ -419,8 +486,10 @@ class Chain(Structure):
             >>> chain.given(torch.tensor([[0, -100]])).argmax()
             tensor([[0, 0]])
         """
-        labels = self._reference(reference)
         p = self._parts
+        if p.writer is not None:
+            return self.augment(_AGREEMENT, reference)
+        labels = self._reference(reference)
         if p.pinned is None:
             return self._of(p.replace(pinned=labels))
         # What is asked twice must agree twice: a label that was fixed before stays fixed, and clashes forbid.
@@ -477,7 +546,7 @@ class Chain(Structure):
         """
         p = self._negated() if lowest else self._parts
         with torch.no_grad():
-            if not isinstance(loss, PositionLoss) or p.machine is not None:
+            if not isinstance(loss, PositionLoss) or p.machine is not None or isinstance(p.writer, Collapse):
                 batch = self._machines(loss, reference, absolute=True)
                 return machine_strata(p, batch, chain_native.argmax_under if self._native else chain_torch.argmax)
             levels = strata_levels(self._position_costs(loss, reference), p.lengths)
@@ -503,17 +572,6 @@ class Chain(Structure):
         )
 
 
-def _check_floating(x: Tensor, name: str) -> None:
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name}: got {type(x).__name__}, but wanted a tensor")
-    if not x.is_floating_point():
-        raise TypeError(f"{name}: got {x.dtype}, but wanted floating-point scores")
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-
-
-def _check_count(value: int, name: str) -> None:
-    if not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name}: got {value!r}, but wanted a whole number of at least 1")
+def _one_each(writer: Writer) -> bool:
+    """Whether paths write as many labels as they have states."""
+    return isinstance(writer, Emits) and writer.one_each

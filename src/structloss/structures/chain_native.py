@@ -17,6 +17,7 @@ from structloss.kernels.levels import DONE, EMPTY, NOT_A_NUMBER, OK, PLUS_INFINI
 from structloss.kernels.product import Machines, walk
 from structloss.kernels.workers import run
 from structloss.structures.chain_parts import Maybe, Parts, as_arrays, like
+from structloss.structures.derivatives import NoSecondDerivative, apply, guard
 from structloss.structures.machines import Augmentation, Joint, joint
 
 A = ParamSpec("A")
@@ -48,7 +49,7 @@ def _shape(unary: Maybe, table: Maybe) -> tuple[int, int, int]:
     return scores.shape[1] if scores.dim() > 2 else 0, 1 if table is None else table.shape[-2], scores.shape[-1]
 
 
-def _raise_for(status: np.ndarray[Any, Any]) -> None:
+def raise_for(status: np.ndarray[Any, Any]) -> None:
     """Raise for the first example that a kernel found to be unfit."""
     if not status.size or status.max() <= OK:
         return
@@ -67,31 +68,6 @@ def _run(kernel: Callable[..., None], p: Potentials, passes: int, *args: Any) ->
     batch, T = p.lengths.shape[0], max(p.unary.shape[1], p.table.shape[1])
     H, K = max(1, p.table.shape[2]), max(p.unary.shape[2], p.table.shape[3])
     _spread(kernel, batch, batch * T * (H * K + 4 * K + 20) * passes, p, *args)
-
-
-def _apply(function: type[torch.autograd.Function], *args: Any) -> Tensor:
-    return cast(Tensor, cast(Any, function).apply(*args))
-
-
-class _NoSecondDerivative(torch.autograd.Function):
-    """The first argument, whose derivative in the others is a clear error."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, *potentials: Maybe) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *_: Tensor) -> Any:
-        raise NotImplementedError(
-            'the native engine has first derivatives only; for a derivative of a derivative use sl.engine("torch")'
-        )
-
-
-def _guard(gradients: Sequence[Maybe], potentials: Sequence[Maybe]) -> tuple[Maybe, ...]:
-    """In a backward pass that is itself recorded (create_graph=True), gradients that refuse another derivative."""
-    if not torch.is_grad_enabled():
-        return tuple(gradients)
-    return tuple(None if x is None else _apply(_NoSecondDerivative, x, *potentials) for x in gradients)
 
 
 # --- log_partition ---------------------------------------------------------------------------------------------------
@@ -138,7 +114,7 @@ def _fill_log_partition(p: Potentials, machine: Augmentation | None, gradients: 
     if machine is not None:
         m = machine.arrays
         _run(product_sum.log_partition, p, passes * machine.batch.widest, m, wanted, value, *arrays, status)
-        _raise_for(status)
+        raise_for(status)
         return _tensor(value, p)
     if _fits_lanes(p):
         groups, (_, T, K) = -(-value.size // chain_lanes.LANES), p.unary.shape
@@ -146,7 +122,7 @@ def _fill_log_partition(p: Potentials, machine: Augmentation | None, gradients: 
         _spread(chain_lanes.log_partition_lanes, groups, steps, p, wanted, value, *arrays[:2], status)
     if value.size and status.max() > DONE:
         _run(chain_sum.log_partition, p, passes, wanted, value, *arrays, status)
-        _raise_for(status)
+        raise_for(status)
     return _tensor(value, p)
 
 
@@ -223,7 +199,7 @@ class _LogPartition(torch.autograd.Function):
         with torch.no_grad():
             # In place, to keep the peak at one array of gradients.
             result = _weighed(g, gradients, ctx.arrays, ctx.needs_input_grad, in_place=True)
-        return *_guard(result, ctx.saved_tensors), None, None
+        return *guard(result, ctx.saved_tensors), None, None
 
 
 def _setup_log_partition(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -259,7 +235,7 @@ def log_partition(p: Parts) -> Tensor:
     """log Z, (B,)."""
     if torch.compiler.is_compiling():
         return _log_partition(*p.tensors, p.unary is not None, p.table is not None)[0]
-    return _apply(_LogPartition, *p.potentials, p.arrays, p.machine)
+    return apply(_LogPartition, *p.potentials, p.arrays, p.machine)
 
 
 def marginals(p: Parts) -> Tensor:
@@ -273,9 +249,9 @@ def marginals(p: Parts) -> Tensor:
         _run(chain_sum.log_partition, p.arrays, 4, *outputs)
     else:
         _run(product_sum.log_partition, p.arrays, 4 * p.machine.batch.widest, p.machine.arrays, *outputs)
-    _raise_for(status)
+    raise_for(status)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in p.potentials):
-        return _apply(_NoSecondDerivative, levels, *p.potentials)
+        return apply(NoSecondDerivative, levels, *p.potentials)
     return levels
 
 
@@ -318,7 +294,7 @@ def _fill_expectation(p: Potentials, f: Potentials, machine: Joint | None, in_p:
         widest = int(machine.first.sizes.max(initial=1))
         extra = (machine.first, f, machine.second_weight, machine.second_final)
         _run(product_mean.expectation, p, 6 * widest, *extra, wanted, value, *arrays, status)
-    _raise_for(status)
+    raise_for(status)
     return _tensor(value, p)
 
 
@@ -339,7 +315,7 @@ class _Expectation(torch.autograd.Function):
         with torch.no_grad():
             in_p = _weighed(g, ctx.gradients[0], ctx.arrays[0], needs[:4], in_place=False)
             in_f = _weighed(g, ctx.gradients[1], ctx.arrays[1], needs[4:8], in_place=False)
-        return *_guard((*in_p, *in_f), ctx.saved_tensors), None, None, None
+        return *guard((*in_p, *in_f), ctx.saved_tensors), None, None, None
 
 
 def _setup_expectation(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -364,7 +340,7 @@ def expectation(p: Parts, f: Parts) -> Tensor:
         wants = (p.unary is not None, p.table is not None, f.unary is not None, f.table is not None)
         return _expectation(*p.tensors, *f.tensors, *wants)[0]
     machine = None if p.machine is None and f.machine is None else joint(p.machine, f.machine)
-    return _apply(_Expectation, *p.potentials, *f.potentials, p.arrays, f.arrays, machine)
+    return apply(_Expectation, *p.potentials, *f.potentials, p.arrays, f.arrays, machine)
 
 
 # --- score -----------------------------------------------------------------------------------------------------------
@@ -379,7 +355,7 @@ class _Score(torch.autograd.Function):
         value, status = np.zeros(y.shape[:2]), np.zeros(y.shape[1], np.int64)
         labels = y.contiguous().numpy()
         chain_max.score(arrays, labels, value, status)
-        _raise_for(status)
+        raise_for(status)
         if machine is not None:
             losses = np.empty_like(value)
             walk(machine.arrays, arrays.lengths, labels, losses)
@@ -401,12 +377,12 @@ class _Score(torch.autograd.Function):
         chain_max.score_gradient(p, ctx.labels, weights, unary, *in_table, start, end)
         found = (unary, in_table[0] if p.shared else table, start, end)
         gradients = [_needed(array, needed) for array, needed in zip(found, needs, strict=True)]
-        return None, *_guard(gradients, ctx.saved_tensors), None, None
+        return None, *guard(gradients, ctx.saved_tensors), None, None
 
 
 def score(p: Parts, y: Tensor) -> Tensor:
     """The score of each output y (n, B, T): (n, B)."""
-    return _apply(_Score, y, *p.potentials, p.arrays, p.machine)
+    return apply(_Score, y, *p.potentials, p.arrays, p.machine)
 
 
 # --- searches: no derivative -----------------------------------------------------------------------------------------
@@ -427,7 +403,7 @@ def _argmax(
     batch = lengths.shape[0]
     labels, status = torch.zeros(batch, _shape(unary, table)[0], dtype=torch.int64), np.zeros(batch, np.int64)
     _run(chain_max.argmax, arrays, 2, labels.numpy(), status)
-    _raise_for(status)
+    raise_for(status)
     return labels, torch.from_numpy(status != EMPTY)
 
 
@@ -443,7 +419,7 @@ def argmax_under(p: Parts, machines: Machines) -> tuple[Tensor, Tensor]:
     batch = p.lengths.shape[0]
     labels, status = torch.zeros(batch, p.num_positions, dtype=torch.int64), np.zeros(batch, np.int64)
     _run(product_max.argmax, p.arrays, 2 * int(machines.sizes.max(initial=1)), machines, labels.numpy(), status)
-    _raise_for(status)
+    raise_for(status)
     return labels, torch.from_numpy(status != EMPTY)
 
 
@@ -456,7 +432,7 @@ def topk(p: Parts, k: int) -> Tensor:
     else:
         passes = 2 * k * p.machine.batch.widest
         _run(product_max.topk, p.arrays, passes, p.machine.arrays, labels.numpy(), status)
-    _raise_for(status)
+    raise_for(status)
     return labels
 
 
@@ -468,7 +444,7 @@ def sample(p: Parts, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     else:
         draws = (p.machine.arrays, uniforms.numpy(), labels.numpy(), status)
         _run(product_sum.sample, p.arrays, 3 * p.machine.batch.widest, *draws)
-    _raise_for(status)
+    raise_for(status)
     return labels, torch.from_numpy(status != EMPTY)
 
 
@@ -479,5 +455,5 @@ def strata(p: Parts, next_stratum: Tensor, cost_class: Tensor, sizes: Tensor) ->
     labels, status = torch.zeros(batch, V, T, dtype=torch.int64), np.zeros(batch, np.int64)
     levels = (next_stratum.numpy(), cost_class.numpy(), sizes.numpy())
     _run(chain_max.strata, p.arrays, 2 * V, *levels, best.numpy(), labels.numpy(), status)
-    _raise_for(status)
+    raise_for(status)
     return best.to(p.any_potential.dtype), labels

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from structloss.kernels.levels import Potentials
 from structloss.structures.machines import Augmentation
+from structloss.structures.writers import Writer
 
 Maybe: TypeAlias = Tensor | None
 
@@ -29,6 +30,7 @@ class Parts:
     pinned: Tensor | None  # (B, T): the only label allowed, or negative where every label is
     order: int
     machine: Augmentation | None = None  # what a loss that is not a sum over positions adds
+    writer: Writer | None = None  # what a path writes, where that is not the path itself
     error_bound: Tensor | None = None  # (B,), of Z, relative, where the machine was truncated
 
     @property

@@ -14,6 +14,7 @@ class ChainLayer(nn.Module):
     Args:
         num_labels: K.
         order: q; the transitions have shape (K, ..., K) with q axes, oldest label first. Order 1 has none.
+        emits: the labels that each state writes, as for `Chain`.
 
     Calling it with emissions (B, T, K) and lengths (B,) or a boolean mask (B, T) gives a `Chain`; an objective takes it
     from there.
@@ -28,13 +29,13 @@ class ChainLayer(nn.Module):
         torch.Size([2, 7])
     """
 
-    def __init__(self, num_labels: int, order: int = 2) -> None:
+    def __init__(self, num_labels: int, order: int = 2, emits: Sequence[Sequence[int]] | None = None) -> None:
         super().__init__()
         if num_labels < 1:
             raise ValueError(f"num_labels: got {num_labels}, but wanted at least 1")
         if order < 1:
             raise ValueError(f"order: got {order}, but wanted at least 1")
-        self.num_labels, self.order = num_labels, order
+        self.num_labels, self.order, self.emits = num_labels, order, emits
         self.start = nn.Parameter(torch.empty(num_labels))
         self.end = nn.Parameter(torch.empty(num_labels))
         self.transitions = nn.Parameter(torch.empty((num_labels,) * order)) if order > 1 else None
@@ -46,7 +47,7 @@ class ChainLayer(nn.Module):
             nn.init.uniform_(parameter, -0.1, 0.1)
 
     def forward(self, emissions: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Chain:
-        return Chain.from_emissions(emissions, self.transitions, self.start, self.end, lengths)
+        return Chain.from_emissions(emissions, self.transitions, self.start, self.end, lengths, self.emits)
 
     def extra_repr(self) -> str:
         return f"num_labels={self.num_labels}, order={self.order}"

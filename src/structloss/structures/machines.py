@@ -1,7 +1,6 @@
 """The loss machines of a batch, as the kernels read them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -10,33 +9,41 @@ import torch
 from numpy.typing import NDArray
 
 from structloss.automata import LossAutomaton
+from structloss.automata.automaton import MAX_STATES
 from structloss.automata.pairs import pair, weighted_sum
 from structloss.kernels.product import Machines
 from structloss.kernels.workers import map_in_threads
 from structloss.losses import MachineLoss, PositionLoss
-from structloss.losses.machine import MAX_STATES
 
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class MachineBatch:
-    """One machine for each example, laid side by side once."""
+class Source(NamedTuple):
+    """Where machines come from: a loss, and a reference for each example."""
 
-    automata: tuple[LossAutomaton, ...]
-    positions: int  # T, at least the longest
+    loss: MachineLoss | PositionLoss
+    references: Sequence[NDArray[np.int64]]
+
+
+class MachineBatch:
+    """One machine for each example, compiled when first asked for, and laid side by side once."""
+
+    def __init__(
+        self, make: Callable[[int], LossAutomaton], size: int, positions: int, source: Source | None = None
+    ) -> None:
+        self._make, self._size = make, size
+        self.positions = positions  # T, at least the longest
+        self.source = source
 
     @classmethod
-    def compiled(
-        cls, loss: MachineLoss | PositionLoss, references: Sequence[NDArray[np.int64]], lengths: Sequence[int],
-        num_labels: int, positions: int, absolute: bool = False,
-    ) -> Self:  # fmt: skip
-        """Compile, on all cores, what the loss has not compiled before."""
+    def of(cls, automata: Sequence[LossAutomaton], positions: int) -> Self:
+        """Of machines that are there."""
+        return cls(automata.__getitem__, len(automata), positions)
 
-        def one(b: int) -> LossAutomaton:
-            return loss.machine(references[b], num_labels, lengths[b], absolute)
-
-        return cls(tuple(map_in_threads(one, range(len(lengths)), torch.get_num_threads())), positions)
+    @cached_property
+    def automata(self) -> tuple[LossAutomaton, ...]:
+        """The machines; what the loss has not compiled before is compiled on all cores."""
+        return tuple(map_in_threads(self._make, range(self._size), torch.get_num_threads()))
 
     @cached_property
     def layout(self) -> Machines:
@@ -109,7 +116,7 @@ def combined(a: Augmentation | None, b: Augmentation) -> Augmentation:
         weighted_sum(x, a.scale, y, b.scale, MAX_STATES)
         for x, y in zip(a.batch.automata, b.batch.automata, strict=True)
     )
-    return Augmentation(MachineBatch(automata, a.batch.positions), 1.0)
+    return Augmentation(MachineBatch.of(automata, a.batch.positions), 1.0)
 
 
 class Joint(NamedTuple):
@@ -124,8 +131,8 @@ def joint(a: Augmentation | None, b: Augmentation | None) -> Joint:
     """The machine that runs both; at least one of them is there."""
     if a is not None and b is not None and a.batch is not b.batch:
         pairs = [pair(x, y, MAX_STATES) for x, y in zip(a.batch.automata, b.batch.automata, strict=True)]
-        first = MachineBatch(tuple(p.first for p in pairs), a.batch.positions).scaled(a.scale)
-        second = MachineBatch(tuple(p.second for p in pairs), a.batch.positions).scaled(b.scale)
+        first = MachineBatch.of([p.first for p in pairs], a.batch.positions).scaled(a.scale)
+        second = MachineBatch.of([p.second for p in pairs], a.batch.positions).scaled(b.scale)
         return Joint(first, second.weight, second.final)
     shared = a if a is not None else b
     assert shared is not None

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.product import Machines
@@ -51,12 +52,19 @@ def strata_levels(costs: Tensor, lengths: Tensor) -> Levels:
     return Levels(*(torch.from_numpy(np.ascontiguousarray(x)).to(costs.device) for x in tensors))
 
 
+def distinct(final: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The finite values, ascending; those that differ by rounding only are one."""
+    finite = final[np.isfinite(final)]
+    _, first = np.unique(np.round(finite, 9), return_index=True)
+    return finite[first]
+
+
 def machine_strata(p: Parts, batch: MachineBatch, search: Callable[[Parts, Machines], tuple[Tensor, Tensor]]) -> Strata:
     """The best output at each loss of absolute machines: one search for each value."""
     both = joint(p.machine, Augmentation(batch, 1.0))
     final, begin = both.second_final, both.first.final_begin
     ends = [*begin[1:].tolist(), len(final)]
-    values = [np.unique(np.round(final[i:j][np.isfinite(final[i:j])], 9)) for i, j in zip(begin, ends, strict=True)]
+    values = [distinct(final[i:j]) for i, j in zip(begin, ends, strict=True)]
     most = max([len(v) for v in values], default=1) or 1
     losses, exists = (
         torch.zeros(len(values), most, dtype=torch.float64),

@@ -1,0 +1,38 @@
+"""StringAutomaton: the machine that accepts one string and no other."""
+
+import numpy as np
+
+from structloss.automata.open import ExplicitAutomaton, Ints
+from structloss.kernels.checks import UNKNOWN
+
+
+class StringAutomaton(ExplicitAutomaton):
+    """0 for one string of labels, and inf, which means outside, for every other. Cost: its length times its classes.
+
+    State j has read the first j labels, state l the whole string, state l + 1 is dead.
+
+    Args:
+        string: labels (l,); -100 stands for any label, and one that is not among the num_labels is never read, so that
+            no string is accepted.
+        num_labels: K, how many labels there are.
+
+    Example:
+        >>> import numpy as np
+        >>> from structloss.automata.string import StringAutomaton
+        >>> machine = StringAutomaton(np.array([0, 2]), num_labels=3)
+        >>> machine.weight([0, 2]), machine.weight([0]), machine.weight([0, 2, 1])
+        (0.0, inf, inf)
+    """
+
+    def __init__(self, string: Ints, num_labels: int) -> None:
+        length, within = len(string), (string >= 0) & (string < num_labels)
+        known = np.unique(string[within])
+        class_of = np.full(num_labels, len(known), np.int64)
+        class_of[known] = np.arange(len(known))
+        next_state = np.full((length + 2, len(known) + 1), length + 1, np.int64)
+        read, unknown = np.flatnonzero(within), np.flatnonzero(string == UNKNOWN)
+        next_state[read, class_of[string[read]]] = read + 1
+        next_state[unknown] = unknown[:, None] + 1
+        final = np.full(length + 2, np.inf)
+        final[length] = 0.0
+        super().__init__(class_of, next_state, np.zeros(next_state.shape), final)

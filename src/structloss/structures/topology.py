@@ -1,0 +1,328 @@
+"""The graphs of a batch of lattices as arrays: sorted, without what is of no use, and multiplied with loss machines."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from structloss.automata.automaton import TooManyStatesError
+from structloss.automata.open import OpenAutomaton
+from structloss.kernels.lattice import Graph, Weights, arrange, mark_useful
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Machines = tuple[OpenAutomaton, ...]  # one for each example
+X = TypeVar("X")
+
+MOST_ARCS = 50_000_000  # of a lattice times its loss machines
+
+
+class Recent(Generic[X]):
+    """The last few things that were asked for. They are not pickled."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._kept: dict[Hashable, X] = {}
+
+    def get(self, key: Hashable, make: Callable[[], X]) -> X:
+        """What is kept under this key, made if it is not."""
+        value = self._kept.pop(key, None)
+        if value is None:
+            value = make()
+        self._kept[key] = value
+        for old in list(self._kept)[: -self._size]:
+            self._kept.pop(old, None)
+        return value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Recent, (self._size,)
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """The graphs of a batch, or their product with machines: N nodes on D levels, A arcs.
+
+    A node of a product is a node of the lattice and a state of each machine. Nodes and arcs are sorted as
+    `kernels.lattice` says, and every one lies on a path from the start of its example to an end (but for a start from
+    which no path ends). A machine is deterministic, so that the paths of a product are those of the lattice.
+    """
+
+    batch: int
+    sizes: Ints  # (B,): how many arcs a caller named, each with a score
+    graph: Graph
+    label: Ints  # (A,), -1 for epsilon
+    ends: Bools  # (N,): whether a path may end here
+    origin: Ints  # (N,): the node of the lattice
+    machines: tuple[Machines, ...] = ()
+    weights: tuple[Floats, ...] = ()  # (A,) of each
+    finals: tuple[Floats, ...] = ()  # (N,) of each, inf where its machine has the string outside
+    recent_products: "Recent[Topology]" = field(default_factory=lambda: Recent(4), repr=False)
+    recent_machines: "Recent[Machines]" = field(default_factory=lambda: Recent(8), repr=False)
+    recent_plans: "Recent[Any]" = field(default_factory=lambda: Recent(2), repr=False)  # of the torch engine, by device
+
+    @property
+    def num_scores(self) -> int:
+        """How many arcs a caller named in the whole batch."""
+        return int(self.sizes.sum())
+
+    @cached_property
+    def offset(self) -> Ints:
+        """(B,), where the scores of each example begin."""
+        return np.cumsum(self.sizes) - self.sizes
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return len(self.ends)
+
+    @property
+    def num_arcs(self) -> int:
+        """A."""
+        return len(self.label)
+
+    @property
+    def num_levels(self) -> int:
+        """D, one more than the longest path has arcs."""
+        return (len(self.graph.cell_begin) - 1) // self.batch if self.batch else 1
+
+    @cached_property
+    def level_begin(self) -> Ints:
+        """(D + 1,), where the nodes of each level begin."""
+        return self.graph.cell_begin[:: self.batch] if self.batch else np.zeros(2, np.int64)
+
+    @cached_property
+    def level(self) -> Ints:
+        """(N,), of each node."""
+        return np.repeat(np.arange(self.num_levels), np.diff(self.level_begin))
+
+    @cached_property
+    def example(self) -> Ints:
+        """(N,), of each node."""
+        cells = np.tile(np.arange(self.batch), self.num_levels)
+        return np.repeat(cells, np.diff(self.graph.cell_begin)) if self.batch else np.zeros(0, np.int64)
+
+    def same_paths(self, other: "Topology") -> bool:
+        """Whether two lattices (not products) have the same arcs and ends."""
+        if self is other:
+            return True
+        mine, theirs = ((*t.graph, t.sizes, t.label, t.ends) for t in (self, other))
+        return all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
+
+    def times(self, machines: Machines, forbid: bool = True) -> "Topology":
+        """The product with one machine more for each example; `forbid`: without what the machine has outside.
+
+        Machines are explored as far as the lattice reaches. Cost: the arcs of the product, once.
+        """
+        if machines in self.machines:
+            return self
+        return self.recent_products.get((machines, forbid), lambda: _product(self, machines, forbid))
+
+    def weights_of(self, machines: Machines) -> tuple[Floats, Floats]:
+        """The weights that its machines give the arcs (A,) and the nodes (N,)."""
+        place = self.machines.index(machines)
+        return self.weights[place], self.finals[place]
+
+
+class Weighted(NamedTuple):
+    """A topology with its scores: arc a has scores[base[a]] + constant[a], a path that ends in node n final[n]."""
+
+    topology: Topology
+    scores: Tensor  # (sum n_b,)
+    constant: Floats  # (A,), or (0,) where it is 0 everywhere
+    final: Floats  # (N,), -inf where no path ends
+
+    @property
+    def arrays(self) -> Weights:
+        """As the kernels read it (CPU only)."""
+        return Weights(self.scores.detach().contiguous().numpy(), self.constant, self.final)
+
+
+def find_loop(arcs: Ints) -> int | None:
+    """The number of an arc (n, 3) that lies on a loop."""
+    names, states = np.unique(arcs[:, :2], return_inverse=True)
+    source, target = np.ascontiguousarray(states.reshape(-1, 2).T)
+    none, nowhere = np.zeros(0, np.int64), np.zeros(len(names), np.bool_)
+    found = arrange(source, target, none, nowhere, np.zeros(len(names), np.int64))
+    return None if found < 0 else found
+
+
+def build(arcs: Sequence[Ints], final: Sequence[dict[int, float]]) -> tuple[Topology, Floats]:
+    """The sorted graphs of arcs (n_b, 3) with their ends, and the score (N,) of ending in each node.
+
+    States are numbers of at least 0, as they come. Raises ValueError for a loop.
+    """
+    batch, sizes = len(arcs), np.array([len(rows) for rows in arcs], np.int64)
+    states, ends, ending, counts = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)], []
+    nodes = 0
+    for rows, stops in zip(arcs, final, strict=True):
+        named = np.concatenate([[0], rows[:, :2].reshape(-1), np.fromiter(stops, np.int64, len(stops))])
+        if named.max() <= 2 * len(named):
+            count = int(named.max()) + 1
+        else:  # far apart: numbered anew
+            distinct, named = np.unique(named, return_inverse=True)
+            count = len(distinct)
+        states.append(nodes + named[1 : 1 + 2 * len(rows)].reshape(-1, 2))
+        ends.append(nodes + named[1 + 2 * len(rows) :])
+        ending.append(np.fromiter(stops.values(), np.float64, len(stops)))
+        counts.append(count)
+        nodes += count
+    source, target = np.ascontiguousarray(np.concatenate(states).T)
+    start = np.cumsum([0, *counts])[:-1].astype(np.int64)
+    depth, score = np.empty(nodes, np.int64), np.full(nodes, -np.inf)
+    score[np.concatenate(ends)] = np.concatenate(ending)
+    loop = arrange(source, target, start, score > -np.inf, depth)
+    if loop >= 0:
+        b = int(np.searchsorted(np.cumsum(sizes), loop, side="right"))
+        row = loop - int(sizes[:b].sum())
+        raise ValueError(
+            f"arcs: example {b} has a loop through its arc {row}, {arcs[b][row].tolist()}, but wanted none"
+        )
+    example = np.repeat(np.arange(batch), counts)
+    kept = np.flatnonzero(depth >= 0)
+    kept = kept[np.lexsort((example[kept], depth[kept]))]
+    number = np.full(nodes, -1, np.int64)
+    number[kept] = np.arange(len(kept))
+    # An arc from a start that is of no use leads to a node that was not kept.
+    used = np.flatnonzero((number[source] >= 0) & (number[target] >= 0)) if nodes else np.zeros(0, np.int64)
+    used = used[np.argsort(number[source[used]], kind="stable")]
+    levels = int(depth.max(initial=0)) + 1
+    cells = np.bincount(depth[kept] * batch + example[kept], minlength=levels * batch)
+    label = np.concatenate([np.zeros(0, np.int64), *(rows[:, 2] for rows in arcs)])[used]
+    graph = Graph(
+        _begins(cells), _begins(np.bincount(number[source[used]], minlength=len(kept))), number[target[used]], used
+    )
+    topology = Topology(batch, sizes, graph, label, score[kept] > -np.inf, np.arange(len(kept)))
+    return topology, score[kept]
+
+
+def _begins(counts: NDArray[Any]) -> Ints:
+    """Where each of so many things begins, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def _ranges(begin: Ints, counts: Ints) -> Ints:
+    """begin[i], begin[i] + 1, ... of so many each, in a row."""
+    skipped = np.cumsum(counts) - counts
+    return np.repeat(begin - skipped, counts) + np.arange(int(counts.sum()))
+
+
+class _Tables:
+    """What is known of the machines of a batch, side by side: looked up at once, and asked where it is not known."""
+
+    def __init__(self, machines: Machines) -> None:
+        self.distinct = list(dict.fromkeys(machines))
+        place = {machine: i for i, machine in enumerate(self.distinct)}
+        self.machine_of = np.array([place[machine] for machine in machines], np.int64)
+        rows = [machine.num_states for machine in self.distinct]
+        tables = [machine.next_state[:n] for machine, n in zip(self.distinct, rows, strict=True)]
+        weights = [machine.weights[:n].reshape(-1) for machine, n in zip(self.distinct, rows, strict=True)]
+        self.classes = np.array([table.shape[1] for table in tables], np.int64)
+        self.class_of = np.stack([machine.class_of for machine in self.distinct])
+        self.rows, self.begin = np.array(rows, np.int64), _begins(np.array([table.size for table in tables]))
+        self.next_state = np.concatenate([*(table.reshape(-1) for table in tables), [-1]])  # the last: not known
+        self.weights = np.concatenate([*weights, [0.0]])
+
+    def follow(self, example: Ints, states: Ints, labels: Ints) -> tuple[Ints, Floats]:
+        """The states that these labels lead to, and the weights; epsilon (-1) leads nowhere and weighs nothing."""
+        found, weights = states.copy(), np.zeros(len(states))
+        reads = np.flatnonzero(labels >= 0)
+        machine, states = self.machine_of[example[reads]], states[reads]
+        classes = self.class_of[machine, labels[reads]]
+        place = self.begin[machine] + states * self.classes[machine] + classes
+        place[states >= self.rows[machine]] = len(self.weights) - 1
+        following, added = self.next_state[place], self.weights[place]
+        missing = np.flatnonzero(following < 0)
+        for i in np.unique(machine[missing]):
+            here = missing[machine[missing] == i]
+            following[here], added[here] = self.distinct[i].follow(states[here], classes[here])
+        found[reads], weights[reads] = following, added
+        return found, weights
+
+    def final(self, example: Ints, states: Ints) -> Floats:
+        """The final weights of states."""
+        result, machine = np.empty(len(states)), self.machine_of[example]
+        order = np.argsort(machine, kind="stable")
+        for i, here in enumerate(np.split(order, np.searchsorted(machine[order], np.arange(1, len(self.distinct))))):
+            result[here] = self.distinct[i].final[states[here]]
+        return result
+
+
+def _product(parent: Topology, machines: Machines, forbid: bool) -> Topology:
+    """See `Topology.times`. The nodes of a level are found when all arcs of the levels before it are."""
+    if not parent.batch:
+        nothing = np.zeros(0)
+        rest = ((*parent.machines, machines), (*parent.weights, nothing), (*parent.finals, nothing))
+        return Topology(0, parent.sizes, parent.graph, parent.label, parent.ends, parent.origin, *rest)
+    tables, g = _Tables(machines), parent.graph
+    room = min(max(machine.max_states for machine in machines) + 2, 2**62 // max(1, parent.num_nodes))
+    waiting: list[list[Ints]] = [[] for _ in range(parent.num_levels)]
+    waiting[0].append(np.arange(parent.batch) * room)  # a node n with a state s is n * room + s
+    keys, arcs, targets, weights, total = [], [], [], [], 0
+    for d in range(parent.num_levels):
+        here = np.unique(np.concatenate(waiting[d])) if waiting[d] else np.zeros(0, np.int64)
+        waiting[d] = []
+        nodes, states = np.divmod(here, room)
+        counts = g.arc_begin[nodes + 1] - g.arc_begin[nodes]
+        total += int(counts.sum())
+        if total > MOST_ARCS:
+            raise TooManyStatesError(
+                f"augment: the lattice times its loss machines passed {MOST_ARCS} arcs on level {d} of "
+                f"{parent.num_levels}; a cap, which tells losses apart up to so much above the reference's own, makes "
+                "it smaller, as does a lattice with fewer arcs"
+            )
+        leaving = _ranges(g.arc_begin[nodes], counts)
+        following, weight = tables.follow(
+            np.repeat(parent.example[nodes], counts), np.repeat(states, counts), parent.label[leaving]
+        )
+        if len(following) and following.max() >= room:
+            raise TooManyStatesError(f"augment: a loss machine passed {room} states, too many for this lattice")
+        target = g.target[leaving] * room + following
+        keys.append(here)
+        arcs.append(leaving)
+        targets.append(target)
+        weights.append(weight)
+        _sort_by_level(np.unique(target), parent.level_begin * room, waiting)
+    key = np.concatenate(keys)
+    node, state = np.divmod(key, room)
+    arc, weight = np.concatenate(arcs), np.concatenate(weights)
+    final, ends = tables.final(parent.example[node], state), parent.ends[node]
+    if forbid:
+        ends &= final < np.inf
+    arc_begin = _begins(g.arc_begin[node + 1] - g.arc_begin[node])
+    target, useful = np.searchsorted(key, np.concatenate(targets)), ends.copy()
+    mark_useful(arc_begin, target, useful)
+    useful[: parent.batch] = True
+    kept = np.flatnonzero(useful)
+    number = np.cumsum(useful) - 1
+    leaves = np.repeat(np.arange(len(key)), np.diff(arc_begin))
+    used = np.flatnonzero(useful[leaves] & useful[target])
+    node, cells = node[kept], parent.level[node[kept]] * parent.batch + parent.example[node[kept]]
+    cells = np.bincount(cells, minlength=parent.num_levels * parent.batch)
+    arc_counts = np.bincount(number[leaves[used]], minlength=len(kept))
+    arc = arc[used]
+    return Topology(
+        parent.batch,
+        parent.sizes,
+        Graph(_begins(cells), _begins(arc_counts), number[target[used]], g.base[arc]),
+        parent.label[arc],
+        ends[kept],
+        parent.origin[node],
+        (*parent.machines, machines),
+        (*(w[arc] for w in parent.weights), weight[used]),
+        (*(f[node] for f in parent.finals), final[kept]),
+    )
+
+
+def _sort_by_level(keys: Ints, begins: Ints, waiting: list[list[Ints]]) -> None:
+    """Put sorted keys with those that wait for their level, levels beginning at these keys."""
+    if len(keys):
+        first, last = np.searchsorted(begins, (keys[0], keys[-1]), side="right") - 1
+        cuts = np.searchsorted(keys, begins[first + 1 : last + 1])
+        for d, part in zip(range(first, last + 1), np.split(keys, cuts), strict=True):
+            if len(part):
+                waiting[d].append(part)
