@@ -1,0 +1,93 @@
+"""Objectives and losses by name, as the command line and estimators take them: "softmax-margin", "edit:cap=5"."""
+
+from pathlib import Path
+from typing import Any
+
+from structloss import objectives
+from structloss.losses import EditDistance, Hamming, Loss, NGram, SmithWaterman, TropicalLoss
+
+OBJECTIVES: dict[str, type[objectives.Objective]] = {
+    "nll": objectives.NegativeLogLikelihood,
+    "softmax-margin": objectives.SoftmaxMargin,
+    "perceptron": objectives.Perceptron,
+    "hinge": objectives.Hinge,
+    "slack-hinge": objectives.SlackHinge,
+    "direct": objectives.DirectLoss,
+    "risk": objectives.Risk,
+    "reward": objectives.RewardAugmented,
+}
+LOSSES: dict[str, type[Loss]] = {
+    "hamming": Hamming,
+    "edit": EditDistance,
+    "smith-waterman": SmithWaterman,
+    "ngram": NGram,
+}
+_WITHOUT_LOSS = (objectives.NegativeLogLikelihood, objectives.Perceptron)
+
+
+def _split(text: str, what: str) -> tuple[str, dict[str, Any]]:
+    """name:key=value,key=value"""
+    name, _, rest = text.partition(":")
+    settings: dict[str, Any] = {}
+    for item in filter(None, rest.split(",")):
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise ValueError(f"{what}: got {item!r} in {text!r}, but wanted key=value")
+        settings[key.strip()] = _value(value.strip(), f"{what} {text!r}")
+    return name.strip(), settings
+
+
+def _value(text: str, where: str) -> Any:
+    if text.lower() in ("true", "false", "none"):
+        return {"true": True, "false": False, "none": None}[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise ValueError(f"{where}: got {text!r}, but wanted a number, true, false or none")
+
+
+def loss_of(text: str | Loss) -> Loss:
+    """A loss from its name and settings, or from a file that holds a transducer.
+
+    Example:
+        >>> from structloss.naming import loss_of
+        >>> loss_of("edit:cap=5")
+        EditDistance(substitution=1.0, insertion=1.0, deletion=1.0, cap=5)
+    """
+    if isinstance(text, Loss):
+        return text
+    name, settings = _split(text, "loss")
+    if name in LOSSES:
+        loss: Loss = _made(LOSSES[name], settings, f"loss {text!r}")
+        return loss
+    if Path(text).exists():
+        return TropicalLoss(Path(text))
+    raise ValueError(f"loss: got {text!r}, but wanted one of {', '.join(LOSSES)}, or the file of a transducer")
+
+
+def objective_of(text: str | objectives.Objective, loss: str | Loss = "hamming") -> objectives.Objective:
+    """An objective from its name and settings, with a loss where it takes one; its reduction is "mean".
+
+    Example:
+        >>> from structloss.naming import objective_of
+        >>> objective_of("direct:epsilon=0.5", "hamming")
+        DirectLoss(reduction='mean', loss=Hamming(costs=None, normalize=False), epsilon=0.5, toward=True)
+    """
+    if isinstance(text, objectives.Objective):
+        return text
+    name, settings = _split(text, "objective")
+    if name not in OBJECTIVES:
+        raise ValueError(f"objective: got {text!r}, but wanted one of {', '.join(OBJECTIVES)}")
+    if not issubclass(OBJECTIVES[name], _WITHOUT_LOSS):
+        settings["loss"] = loss_of(loss)
+    objective: objectives.Objective = _made(OBJECTIVES[name], settings, f"objective {text!r}")
+    return objective
+
+
+def _made(kind: type[Any], settings: dict[str, Any], where: str) -> Any:
+    try:
+        return kind(**settings)
+    except TypeError as error:
+        raise ValueError(f"{where}: {error}") from None

@@ -1,0 +1,1 @@
+"""What people train on: data formats, features, models and metrics of each task."""

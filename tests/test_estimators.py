@@ -1,0 +1,147 @@
+"""ChainTagger: scikit-learn's contract, and what it learns."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn", reason="scikit-learn (the extra sklearn) is not installed")
+
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import structloss as sl
+from structloss.estimators import ChainTagger
+
+
+def made(n: int, seed: int) -> tuple[list, list]:
+    """Labels that repeat the last one where the word is silent: only transitions tell."""
+    generator = np.random.default_rng(seed)
+    X, y = [], []
+    for _ in range(n):
+        words, labels, last = [], [], "A"
+        for _ in range(generator.integers(1, 9)):
+            word = generator.choice(["a", "b", "silent", "silent"])
+            last = {"a": "A", "b": "B"}.get(word, last)
+            words.append([f"w={word}", "bias"])
+            labels.append(last)
+        X.append(words)
+        y.append(labels)
+    return X, y
+
+
+TRAIN, TEST = made(120, 0), made(60, 1)
+FAST = {"learning_rate": 0.5, "C": 10.0}  # few sentences, few features
+
+
+@pytest.mark.parametrize("solver", ["adagrad", "adam", "lbfgs"])
+def test_every_solver_learns(solver: str) -> None:
+    tagger = ChainTagger(solver=solver, max_iter=30, tol=0.0, **FAST).fit(*TRAIN)
+    assert tagger.score(*TEST) > 0.98
+    assert tagger.objective_curve_[-1] < tagger.objective_curve_[0]
+    assert tagger.loss_curve_[-1] < 0.1
+    assert len(tagger.loss_curve_) == len(tagger.objective_curve_)
+
+
+@pytest.mark.parametrize(
+    "objective", ["softmax-margin", "perceptron", "hinge", "slack-hinge", "risk", "reward:temperature=0.3"]
+)
+def test_every_objective_learns(objective: str) -> None:
+    tagger = ChainTagger(objective, max_iter=15, learning_rate=0.3, tol=0.0).fit(*TRAIN)
+    assert tagger.score(*TEST) > 0.95, objective
+
+
+def test_direct_loss_starts_from_another_objectives_weights_or_learns_little() -> None:
+    """From weights of 0 both its outputs are the same but for ties, so that it moves slowly; it must move."""
+    tagger = ChainTagger("direct:epsilon=4", max_iter=15, learning_rate=0.3, tol=0.0).fit(*TRAIN)
+    assert tagger.loss_curve_[-1] <= tagger.loss_curve_[0]
+
+
+def test_losses_by_name_and_as_objects() -> None:
+    for loss in ("edit:cap=3", sl.EditDistance(cap=3), "ngram:n=2"):
+        tagger = ChainTagger("softmax-margin", loss, max_iter=10, **FAST).fit(*TRAIN)
+        assert tagger.score(*TEST) > 0.95
+    for bad, sentence in (
+        ("edit:cap", "key=value"),
+        ("edit:cup=3", "cup"),
+        ("loss", "one of hamming"),
+        ("edit:cap=x", "number"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            ChainTagger("softmax-margin", bad).fit(*TRAIN)
+    with pytest.raises(ValueError, match="objective: got 'nl', but wanted one of nll"):
+        ChainTagger("nl").fit(*TRAIN)
+
+
+def test_the_same_seed_gives_the_same_numbers() -> None:
+    first, second, other = (ChainTagger(max_iter=3, random_state=s).fit(*TRAIN).objective_curve_ for s in (1, 1, 2))
+    assert first == second != other
+
+
+def test_dicts_as_sklearn_crfsuite_takes_them() -> None:
+    X = [[{"word": t[0], "bias": True, "length": len(t[0]) / 10, "no": False} for t in x] for x in TRAIN[0]]
+    tagger = ChainTagger(max_iter=30, **FAST).fit(X, TRAIN[1])
+    assert "word:w=a" in tagger.index_.names
+    assert {"bias", "length"} <= set(tagger.index_.names)
+    assert "no" not in tagger.index_.names
+    assert tagger.index_.weighted
+    assert tagger.score(X, TRAIN[1]) > 0.95
+
+
+def test_arrays() -> None:
+    names = ["w=a", "w=b", "w=silent", "bias"]
+    X = [np.array([[float(name in t) for name in names] for t in x]) for x in TRAIN[0]]
+    tagger = ChainTagger(solver="adam", max_iter=40, learning_rate=0.1, C=10.0).fit(X, TRAIN[1])
+    assert tagger.score(X, TRAIN[1]) > 0.95
+
+
+def test_marginals_and_nbest() -> None:
+    tagger = ChainTagger(max_iter=5).fit(*TRAIN)
+    X = TEST[0][:5]
+    for sentence, x in zip(tagger.predict_marginals(X), X, strict=True):
+        assert len(sentence) == len(x)
+        for token in sentence:
+            assert sum(token.values()) == pytest.approx(1.0, abs=1e-5)
+    for sentence, x, best in zip(tagger.predict_nbest(X, 3), X, tagger.predict(X), strict=True):
+        assert sentence[0][1] == best
+        assert len(sentence) == min(3, 2 ** len(x))
+        assert [p for p, _ in sentence] == sorted((p for p, _ in sentence), reverse=True)
+
+
+def test_the_contract() -> None:
+    tagger = ChainTagger(C=0.5, max_iter=3)
+    again = clone(tagger)
+    assert again.get_params() == tagger.get_params()
+    with pytest.raises(NotFittedError):
+        tagger.predict(TEST[0])
+    tagger.fit(*TRAIN)
+    assert pickle.loads(pickle.dumps(tagger)).predict(TEST[0]) == tagger.predict(TEST[0])
+    search = GridSearchCV(ChainTagger(max_iter=5, learning_rate=0.5), {"C": [0.01, 10.0]}, cv=2).fit(*TRAIN)
+    assert search.best_score_ > 0.9
+    pipeline = Pipeline([("same", FunctionTransformer()), ("tag", ChainTagger(max_iter=8, **FAST))]).fit(*TRAIN)
+    assert pipeline.score(*TEST) > 0.9
+
+
+def test_features_and_labels_that_training_lacks() -> None:
+    tagger = ChainTagger(max_iter=3).fit(*TRAIN)
+    assert tagger.predict([[["never seen"]], []])[0][0] in ("A", "B")
+    assert tagger.predict([]) == []
+    assert tagger.score([[["w=a"]]], [["Z"]]) == 0.0
+
+
+def test_bad_arguments_are_named() -> None:
+    for settings, sentence in (
+        ({"C": 0}, "C: got 0"),
+        ({"solver": "newton"}, "solver: got 'newton', but wanted one of adagrad"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            ChainTagger(**settings).fit(*TRAIN)
+    with pytest.raises(ValueError, match=r"y: y\[0\] has 1 labels, but X\[0\] has 2 tokens"):
+        ChainTagger().fit([[["a"], ["b"]]], [["A"]])
+    with pytest.raises(ValueError, match="y: got 2 sentences, but X has 1"):
+        ChainTagger().fit([[["a"]]], [["A"], ["B"]])
+    with pytest.raises(ValueError, match="X: got no sentence"):
+        ChainTagger().fit([], [])
