@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from structloss import __version__
-from structloss.cli import demo
+from structloss.cli import demo, train
 
 __all__ = ["app"]
 
@@ -16,6 +16,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.command()(demo.demo)
+app.command()(train.train)
+app.command()(train.predict)
+app.command()(train.evaluate)
 
 
 def _print_version(wanted: bool) -> None:

@@ -113,7 +113,8 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"y: got {len(y)} sentences, but X has {len(X)}")
         if not len(X):
             raise ValueError("X: got no sentence, but wanted at least one")
-        for i, (x, labels) in enumerate(zip(X, y, strict=True)):
+        for i, labels in enumerate(y):
+            x: Any = X[i]
             if len(x) != len(labels):
                 raise ValueError(f"y: y[{i}] has {len(labels)} labels, but X[{i}] has {len(x)} tokens")
         self.classes_ = sorted({label for labels in y for label in labels})

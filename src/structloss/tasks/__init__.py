@@ -1,1 +1,8 @@
 """What people train on: data formats, features, models and metrics of each task."""
+
+from structloss.tasks.tagging.task import Tagging
+from structloss.training.task import Task
+
+TASKS: dict[str, Task] = {task.name: task for task in (Tagging(),)}
+
+__all__ = ["TASKS"]

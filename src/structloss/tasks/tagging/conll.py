@@ -1,15 +1,11 @@
 """Tagged text in columns: CoNLL's, one token a line and an empty line between sentences, and CoNLL-U."""
 
-import gzip
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_LONGEST_LINE = 1 << 20  # no token has a megabyte
-
-
-class DataError(ValueError):
-    """A file that cannot be read as what it should be: says which, and at which line."""
+from structloss.tasks.text import numbered_lines
+from structloss.training.task import DataError
 
 
 @dataclass(frozen=True)
@@ -19,30 +15,11 @@ class Sentence:
     tokens: tuple[tuple[str, ...], ...]
     comments: tuple[str, ...] = ()
     lines: tuple[str, ...] = field(default=(), repr=False)  # of the file, with those that are no token of its own
+    first_line: int = 0  # its number in the file
 
     def column(self, index: int) -> list[str]:
         """One column."""
         return [token[index] for token in self.tokens]
-
-
-def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a text file, gzipped or not, from 1 on."""
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-        number = 0
-        while True:
-            try:
-                line = file.readline(_LONGEST_LINE + 1)
-            except (OSError, EOFError) as error:
-                raise DataError(f"{path}, line {number + 1}: cannot be read ({error})") from error
-            if not line:
-                return
-            number += 1
-            if len(line) > _LONGEST_LINE:
-                raise DataError(f"{path}, line {number}: is longer than {_LONGEST_LINE} bytes, but wanted one token")
-            try:
-                yield number, line.decode("utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise DataError(f"{path}, line {number}: is not UTF-8 ({error.reason} at byte {error.start})") from None
 
 
 def read(path: Path | str) -> list[Sentence]:
@@ -56,11 +33,11 @@ def read(path: Path | str) -> list[Sentence]:
     tokens: list[tuple[str, ...]] = []
     comments: list[str] = []
     lines: list[str] = []
-    tabs, width, first = False, 0, 0
+    tabs, width, first, begin = False, 0, 0, 0
 
     def finish() -> None:
         if tokens:
-            sentences.append(Sentence(tuple(tokens), tuple(comments), tuple(lines)))
+            sentences.append(Sentence(tuple(tokens), tuple(comments), tuple(lines), begin))
         for collected in (tokens, comments, lines):
             collected.clear()
 
@@ -78,6 +55,7 @@ def read(path: Path | str) -> list[Sentence]:
             width = len(columns)
         if len(columns) != width:
             raise DataError(f"{path}, line {number}: got {len(columns)} columns, but line {first} has {width}")
+        begin = begin if tokens else number
         lines.append(line)
         if not (width == 10 and tabs and ("-" in columns[0] or "." in columns[0])):
             tokens.append(columns)

@@ -1,0 +1,149 @@
+"""Tagging: a label for each token of a sentence, from files in columns."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from structloss.structures import Chain, ChainLayer
+from structloss.tasks.sparse import FeatureIndex, RowAdagrad, SparseLinear, SparseTokens
+from structloss.tasks.tagging import conll
+from structloss.tasks.tagging.chunks import chunk_score
+from structloss.tasks.tagging.features import window
+from structloss.training.task import Example, Task, TaskModel
+
+
+class SparseTagger(TaskModel):
+    """Window features, weights for each label, and a chain: the CRF of the textbooks."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__(config)
+        self.index = FeatureIndex(config["features"])
+        self.emissions = SparseLinear(max(1, len(self.index)), len(self.names))
+        self.chain = ChainLayer(len(self.names), config["order"])
+        for parameter in self.chain.parameters():
+            nn.init.zeros_(parameter)
+
+    def encode(self, example: Example) -> SparseTokens:
+        return self.index.tokens(window(example.x))
+
+    def structure(self, encoded: Sequence[SparseTokens]) -> Chain:
+        lengths = [len(x) for x in encoded]
+        scores = self.emissions(SparseTokens.joined(encoded))
+        chain: Chain = self.chain(nn.utils.rnn.pad_sequence(scores.split(lengths), batch_first=True), lengths)
+        return chain
+
+    def optimizers(self, lr: float, l2: float, examples: int, batch_size: int) -> list[torch.optim.Optimizer]:
+        # The objective is a mean over the batch: so is its share of the penalty, and AdaGrad does not mind the factor.
+        return [RowAdagrad(self.parameters(), lr, l2 / examples)]
+
+
+class BiLSTMTagger(TaskModel):
+    """Words and their letters' ends embedded, a bidirectional LSTM, and a chain."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__(config)
+        width, K = config["width"], len(self.names)
+        self._words = [{name: i + 1 for i, name in enumerate(column)} for column in config["columns"]]
+        self.embed = nn.ModuleList([nn.Embedding(len(column) + 1, width) for column in self._words])
+        self.lstm = nn.LSTM(width * len(self._words), width, batch_first=True, bidirectional=True)
+        self.dropout = nn.Dropout(config["dropout"])
+        self.emissions, self.chain = nn.Linear(2 * width, K), ChainLayer(K, config["order"])
+
+    def encode(self, example: Example) -> Tensor:
+        columns = _columns(example.x)
+        return torch.tensor(
+            [[numbers.get(token, 0) for numbers, token in zip(self._words, row, strict=True)] for row in columns]
+        )
+
+    def structure(self, encoded: Sequence[Tensor]) -> Chain:
+        lengths = [len(x) for x in encoded]
+        padded = nn.utils.rnn.pad_sequence(list(encoded), batch_first=True)
+        inputs = torch.cat([embed(padded[:, :, i]) for i, embed in enumerate(self.embed)], 2)
+        packed = nn.utils.rnn.pack_padded_sequence(
+            self.dropout(inputs), torch.tensor(lengths), batch_first=True, enforce_sorted=False
+        )
+        states, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
+        chain: Chain = self.chain(self.emissions(self.dropout(states)), lengths)
+        return chain
+
+    def optimizers(self, lr: float, l2: float, examples: int, batch_size: int) -> list[torch.optim.Optimizer]:
+        return [torch.optim.Adam(self.parameters(), lr, weight_decay=l2 / examples)]
+
+
+def _columns(tokens: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The words in small letters, their last three letters, and the other columns as they are."""
+    return [[token[0].lower(), token[0][-3:], *token[1:]] for token in tokens]
+
+
+class Tagging(Task):
+    """CoNLL columns or CoNLL-U. The label is the last column (UPOS in CoNLL-U), the others are read."""
+
+    name = "tagging"
+    metric = "f1"
+    maximise = True
+    loss = "hamming"
+    settings: ClassVar[dict[str, Any]] = {
+        "model": "sparse",
+        "order": 2,
+        "min_count": 1,
+        "width": 64,
+        "dropout": 0.3,
+    }
+
+    def read(self, path: Path) -> list[Example]:
+        examples = []
+        for sentence in conll.read(path):
+            column = label_column(sentence)
+            inputs = [1] if _is_conllu(sentence) else list(range(column))
+            x = tuple(tuple(token[i] for i in inputs) for token in sentence.tokens)
+            where = f"{path}, line {sentence.first_line}"
+            examples.append(Example(x, tuple(sentence.column(column)), sentence, where))
+        return examples
+
+    def configure(self, examples: Sequence[Example], settings: dict[str, Any]) -> dict[str, Any]:
+        labels = sorted({label for example in examples for label in example.y})
+        config: dict[str, Any] = {**settings, "labels": labels}
+        if settings["model"] == "sparse":
+            config["features"] = FeatureIndex.of((window(e.x) for e in examples), settings["min_count"]).names
+        elif settings["model"] == "bilstm":
+            counts = [Counter[str]() for _ in _columns(examples[0].x)[0]]
+            for example in examples:
+                for row in _columns(example.x):
+                    for count, token in zip(counts, row, strict=True):
+                        count[token] += 1
+            config["columns"] = [[t for t, n in c.items() if n >= settings["min_count"]] for c in counts]
+        else:
+            raise ValueError(f"model: got {settings['model']!r}, but wanted sparse or bilstm")
+        return config
+
+    def learning_rate(self, settings: dict[str, Any]) -> float:
+        return 0.1 if settings["model"] == "sparse" else 0.005
+
+    def build(self, config: dict[str, Any]) -> TaskModel:
+        return SparseTagger(config) if config["model"] == "sparse" else BiLSTMTagger(config)
+
+    def evaluate(self, examples: Sequence[Example], predictions: Sequence[Sequence[str]]) -> dict[str, float]:
+        gold = [example.y for example in examples]
+        tokens = sum(map(len, gold))
+        right = sum(a == b for y, r in zip(predictions, gold, strict=True) for a, b in zip(y, r, strict=True))
+        accuracy = right / tokens if tokens else 1.0
+        if not any(label.startswith(("B-", "I-")) for y in gold for label in y):
+            return {"f1": accuracy, "accuracy": accuracy}  # no chunks: single labels are all there is
+        score = chunk_score(predictions, gold)
+        return {"f1": score.f1, "accuracy": accuracy, "precision": score.precision, "recall": score.recall}
+
+    def write(self, example: Example, prediction: Sequence[str]) -> Iterable[str]:
+        return conll.written(example.source, label_column(example.source), prediction)
+
+
+def _is_conllu(sentence: conll.Sentence) -> bool:
+    return len(sentence.tokens[0]) == 10 and "\t" in sentence.lines[0]
+
+
+def label_column(sentence: conll.Sentence) -> int:
+    """Where the labels stand."""
+    return 3 if _is_conllu(sentence) else len(sentence.tokens[0]) - 1

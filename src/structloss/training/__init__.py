@@ -1,0 +1,1 @@
+"""The loop: Lightning's, with our objectives, checkpoints and model directories."""

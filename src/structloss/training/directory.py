@@ -1,0 +1,59 @@
+"""Model directories: config.json, model.safetensors and metrics.json; no pickle, and nothing half-written."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from structloss.training.task import DataError, Task, TaskModel
+
+VERSION = 1
+_MOST_BYTES = 1 << 30
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write under a temporary name, then rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.rename(path)
+
+
+def save(folder: Path, task: Task, model: TaskModel, metrics: Mapping[str, Any]) -> None:
+    """Write a model directory; files that are there are replaced one by one, whole."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".model.safetensors.{os.getpid()}"
+    save_file({name: x.contiguous() for name, x in model.state_dict().items()}, temporary)
+    temporary.rename(folder / "model.safetensors")
+    config = {"structloss": VERSION, "task": task.name, "model": model.config}
+    write_text(folder / "config.json", json.dumps(config, ensure_ascii=False))
+    write_text(folder / "metrics.json", json.dumps(dict(metrics), indent=1))
+
+
+def load(folder: Path, tasks: Mapping[str, Task]) -> tuple[Task, TaskModel]:
+    """Read a model directory, or a `DataError` that names the file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    config_path, weights_path = folder / "config.json", folder / "model.safetensors"
+    for path in (config_path, weights_path):
+        if not path.is_file():
+            raise DataError(f"{path}: is not there, but a model directory has it")
+        if path.stat().st_size > _MOST_BYTES:
+            raise DataError(f"{path}: has {path.stat().st_size} bytes, more than {_MOST_BYTES}")
+    try:
+        config = json.loads(config_path.read_text(encoding="utf-8"))
+        task = tasks[config["task"]]
+        model = task.build(config["model"])
+    except json.JSONDecodeError as error:
+        raise DataError(f"{config_path}, line {error.lineno}: is no JSON ({error.msg})") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{config_path}, line 1: is no model's config ({error!r})") from None
+    try:
+        model.load_state_dict(load_file(weights_path))
+    except (SafetensorError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{weights_path}: does not hold the weights of this model ({reason})") from None
+    return task, model.eval()

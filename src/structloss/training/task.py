@@ -1,0 +1,126 @@
+"""What every task offers: files in, a model that turns examples into structures, predictions out, and its metric."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from structloss.structures.base import Structure
+
+
+class DataError(ValueError):
+    """A file that cannot be read as what it should be: says which, and at which line."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """What a model reads, the answer as names of labels, and whatever writes both back as they were read."""
+
+    x: Any
+    y: tuple[str, ...]
+    source: Any
+    where: str  # file and line, for errors
+
+
+class TaskModel(nn.Module, ABC):
+    """A network over the examples of one task. Its `config` is JSON; with it and the weights it is made again."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.config = config
+        self.names: list[str] = config["labels"]
+        self._numbers = {name: i for i, name in enumerate(self.names)}
+
+    @abstractmethod
+    def encode(self, example: Example) -> Any:
+        """What `structure` reads of one example: made once, before training."""
+
+    @abstractmethod
+    def structure(self, encoded: Sequence[Any]) -> Structure:
+        """The structure of a batch."""
+
+    @abstractmethod
+    def optimizers(self, lr: float, l2: float, examples: int, batch_size: int) -> list[torch.optim.Optimizer]:
+        """What trains it: l2 is the factor of |w|^2 / 2 beside the sum of the objective over all examples."""
+
+    def reference(self, example: Example) -> list[int]:
+        """The numbers of the answer's labels."""
+        unknown = [name for name in example.y if name not in self._numbers]
+        if unknown:
+            raise DataError(f"{example.where}: got the label {unknown[0]!r}, which the training data lack")
+        return [self._numbers[name] for name in example.y]
+
+    def named(self, labels: Sequence[int]) -> tuple[str, ...]:
+        """The names of labels."""
+        return tuple(self.names[k] for k in labels)
+
+
+class Task(ABC):
+    """A kind of data."""
+
+    name: ClassVar[str]
+    metric: ClassVar[str]  # the one that is reported, stopped on and compared
+    maximise: ClassVar[bool]
+    loss: ClassVar[str]  # what it trains on by default
+    settings: ClassVar[dict[str, Any]]  # of the model, with their defaults
+
+    @abstractmethod
+    def read(self, path: Path) -> list[Example]:
+        """The examples of a file, or a `DataError` that names it and the line."""
+
+    @abstractmethod
+    def configure(self, examples: Sequence[Example], settings: dict[str, Any]) -> dict[str, Any]:
+        """The config of a new model: settings, and vocabularies from the examples."""
+
+    @abstractmethod
+    def build(self, config: dict[str, Any]) -> TaskModel:
+        """The model of a config."""
+
+    @abstractmethod
+    def evaluate(self, examples: Sequence[Example], predictions: Sequence[Sequence[str]]) -> dict[str, float]:
+        """The metrics, the task's own first."""
+
+    def learning_rate(self, settings: dict[str, Any]) -> float:
+        """The one that suits a model of these settings."""
+        return 0.01
+
+    @abstractmethod
+    def write(self, example: Example, prediction: Sequence[str]) -> Iterable[str]:
+        """The lines of an example with another answer, in the format it was read in."""
+
+
+def predict(model: TaskModel, examples: Sequence[Example], batch_size: int = 64) -> list[tuple[str, ...]]:
+    """The best answer of each example."""
+    model.eval()
+    found: list[tuple[str, ...]] = []
+    with torch.no_grad():
+        for i in range(0, len(examples), batch_size):
+            batch = [model.encode(example) for example in examples[i : i + batch_size]]
+            found += [model.named(labels) for labels in model.structure(batch).decode()]
+    return found
+
+
+def nbest_answers(
+    model: TaskModel, examples: Sequence[Example], k: int, batch_size: int = 64
+) -> list[list[tuple[float, tuple[str, ...]]]]:
+    """The k best answers of each example with their probabilities, best first; several paths of one answer are one."""
+    model.eval()
+    result: list[list[tuple[float, tuple[str, ...]]]] = []
+    with torch.no_grad():
+        for i in range(0, len(examples), batch_size):
+            structure = model.structure([model.encode(example) for example in examples[i : i + batch_size]])
+            scores, outputs = structure.topk(k)
+            probabilities = (scores - structure.log_partition()[:, None]).exp()
+            written = [structure.decode(paths) for paths in outputs.transpose(0, 1)]
+            for b, row in enumerate(probabilities.tolist()):
+                merged: dict[tuple[str, ...], float] = {}
+                for rank, probability in enumerate(row):
+                    if probability > 0 or rank == 0:
+                        answer = model.named(written[rank][b])
+                        merged[answer] = merged.get(answer, 0.0) + probability
+                result.append([(p, answer) for answer, p in sorted(merged.items(), key=lambda x: -x[1])])
+    return result
