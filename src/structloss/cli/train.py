@@ -94,6 +94,8 @@ def train(
     with said_plainly():
         _options(context, config)
         p = context.params
+        import torch
+
         from structloss.naming import objective_of
         from structloss.tasks import TASKS
         from structloss.training.directory import load
@@ -114,6 +116,7 @@ def train(
         if not examples:
             raise ValueError(f"{p['train']}: got too few examples to keep some for --dev")
         tests = kind.read(p["test"]) if p["test"] else []
+        torch.manual_seed(p["seed"])
         new = kind.build(kind.configure(examples, settings))
         for example in (*held, *tests):
             new.reference(example)  # labels that training lacks are an error now, not after an hour

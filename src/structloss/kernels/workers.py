@@ -26,7 +26,7 @@ os.register_at_fork(after_in_child=_forget_pool)
 def _threads() -> ThreadPoolExecutor:
     global _pool
     if _pool is None:
-        _pool = ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) - 1), thread_name_prefix="structloss")
+        _pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 2, thread_name_prefix="structloss")
     return _pool
 
 
