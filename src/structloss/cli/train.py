@@ -99,7 +99,7 @@ def train(
         from structloss.naming import objective_of
         from structloss.tasks import TASKS
         from structloss.training.directory import load
-        from structloss.training.fit import Plan, fit
+        from structloss.training.fit import Plan, fit, is_first_process
         from structloss.training.task import predict
 
         if task not in TASKS:
@@ -125,6 +125,8 @@ def train(
             p["patience"], p["seed"], p["devices"], p["resume"], p["progress"],
         )  # fmt: skip
         fit(kind, new, made, examples, held, p["out"], plan)
+        if not is_first_process():
+            return
         _, best = load(p["out"], TASKS)
         rows = {"dev": kind.evaluate(held, predict(best, held))}
         if tests:

@@ -73,6 +73,11 @@ def _world() -> tuple[int, int]:
     return 1, 0
 
 
+def is_first_process() -> bool:
+    """Whether this process is the one that speaks, of those that train together."""
+    return _world()[1] == 0
+
+
 class Training(lightning.LightningModule):
     """A task's model under an objective."""
 

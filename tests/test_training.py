@@ -1,0 +1,193 @@
+"""structloss train, predict and evaluate, on small files made on the spot."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+pytest.importorskip("lightning", reason="Lightning (the extra train) is not installed")
+
+from structloss.cli import app
+from structloss.tasks import TASKS
+from structloss.training.directory import load
+from structloss.training.task import DataError
+
+
+def made(sentences: int, seed: int) -> str:
+    """Chunks: a determiner begins one, nouns and adjectives go on, verbs are outside."""
+    generator = np.random.default_rng(seed)
+    lines = []
+    for _ in range(sentences):
+        inside = False
+        for _ in range(generator.integers(2, 9)):
+            kind = generator.choice(["D", "N", "A", "V"])
+            label = "O" if kind == "V" else "B-NP" if kind == "D" or not inside else "I-NP"
+            inside = kind != "V"
+            lines.append(f"{kind.lower()}{generator.integers(0, 5)} {kind} {label}")
+        lines.append("")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Small operations in several threads crawl where other tests want the same cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "train.txt").write_text(made(150, 0))
+    (tmp_path / "dev.txt").write_text(made(40, 1))
+    return tmp_path
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(app, [str(x) for x in arguments])
+
+
+def train(files: Path, out: str, *more: object):
+    return run(
+        "train", "tagging", "--train", files / "train.txt", "--dev", files / "dev.txt", "--out", files / out,
+        "--no-progress", *more,
+    )  # fmt: skip
+
+
+def test_train_evaluate_predict(files: Path) -> None:
+    result = train(files, "model", "--epochs", 8, "--test", files / "dev.txt")
+    assert result.exit_code == 0, result.output
+    assert "test" in result.output
+    evaluated = json.loads(run("evaluate", files / "model", files / "dev.txt", "--json").output)
+    assert evaluated["f1"] > 0.95
+    again = run("predict", files / "model", files / "dev.txt", "-o", files / "out.txt")
+    assert again.exit_code == 0, again.output
+    lines, wanted = (files / "out.txt").read_text().splitlines(), (files / "dev.txt").read_text().splitlines()
+    assert [line.split()[:2] for line in lines] == [line.split()[:2] for line in wanted]
+    right = sum(a == b for a, b in zip(lines, wanted, strict=True) if a)
+    assert right / sum(map(bool, lines)) == pytest.approx(evaluated["accuracy"])
+    assert run("predict", files / "model", files / "dev.txt", "--nbest", 2).output.startswith("# probability = ")
+    _, model = load(files / "model", TASKS)
+    assert sorted(p.name for p in (files / "model").iterdir()) == [
+        "checkpoints", "config.json", "logs", "metrics.json", "model.safetensors",
+    ]  # fmt: skip
+    assert not model.training
+
+
+def test_a_bilstm_under_softmax_margin_with_edit_distance(files: Path) -> None:
+    more = ("--set", "model=bilstm", "--set", "width=16", "--objective", "softmax-margin", "--loss", "edit:cap=2")
+    result = train(files, "model", "--epochs", 4, *more)
+    assert result.exit_code == 0, result.output
+    assert json.loads((files / "model" / "metrics.json").read_text())["dev_f1"] > 0.8
+
+
+def test_a_config_file_stands_behind_the_command_line(files: Path) -> None:
+    config = {"train": str(files / "train.txt"), "epochs": 1, "batch-size": 8, "seed": 5}
+    (files / "config.json").write_text(json.dumps(config))
+    result = run("train", "tagging", "--config", files / "config.json", "--out", files / "m", "--no-progress")
+    assert result.exit_code == 0, result.output
+    (files / "config.json").write_text('{"epoch": 1}')
+    result = run("train", "tagging", "--config", files / "config.json", "--out", files / "m")
+    assert result.exit_code == 2
+    assert "'epoch', which is no option" in result.output
+
+
+ALONE = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def command(files: Path, out: str, *more: object) -> list[str]:
+    arguments = ("train", "tagging", "--train", files / "train.txt", "--dev", files / "dev.txt", "--out", files / out)
+    return [str(Path(sys.executable).with_name("structloss")), *map(str, (*arguments, "--no-progress", *more))]
+
+
+def test_a_killed_run_that_is_resumed_ends_as_if_nothing_had_happened(files: Path) -> None:
+    settings = ("--epochs", 12, "--patience", 12, "--seed", 4, "--batch-size", 4, "--set", "model=bilstm")
+    subprocess.run(command(files, "whole", *settings), check=True, capture_output=True, timeout=600, env=ALONE)
+    with subprocess.Popen(
+        command(files, "killed", *settings), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ALONE
+    ) as p:
+        log = files / "killed" / "checkpoints" / "last.ckpt"
+        deadline = time.monotonic() + 300
+        while not log.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(p.pid, signal.SIGKILL)
+    assert p.returncode == -signal.SIGKILL  # in the middle: it had eleven epochs to go
+    subprocess.run(
+        command(files, "killed", *settings, "--resume"), check=True, capture_output=True, timeout=600, env=ALONE
+    )
+    whole, killed = (json.loads((files / name / "metrics.json").read_text()) for name in ("whole", "killed"))
+    assert whole == killed
+
+
+def test_two_processes_that_share_each_batch(files: Path) -> None:
+    """The same batches, halved: only the order of sums differs, and on small data a label or two."""
+    settings = ("--epochs", 3, "--seed", 1, "--batch-size", 8, "--set", "model=bilstm", "--set", "dropout=0.0")
+    for devices in (1, 2):
+        done = subprocess.run(
+            command(files, f"on{devices}", *settings, "--devices", devices),
+            capture_output=True,
+            text=True,
+            timeout=600,
+            env=ALONE,
+        )
+        assert done.returncode == 0, done.stderr
+    one, two = (json.loads((files / f"on{n}" / "metrics.json").read_text()) for n in (1, 2))
+    assert two["dev_f1"] == pytest.approx(one["dev_f1"], abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("train.txt", "", "train.txt, line 1: got no token at all"),
+        ("train.txt", "a b\nc\n", "train.txt, line 2: got 1 columns, but line 1 has 2"),
+        ("dev.txt", "a D B-NP\n\nb D B-XX\n", "dev.txt, line 3: got the label 'B-XX', which the training data lack"),
+    ],
+)
+def test_bad_files_leave_nothing_behind(files: Path, name: str, content: str, sentence: str) -> None:
+    (files / name).write_text(content)
+    result = train(files, "model")
+    assert result.exit_code == 2
+    assert sentence in result.output.replace("\n", " ")
+    assert not (files / "model").exists()
+
+
+def test_bad_options_are_named(files: Path) -> None:
+    for more, sentence in (
+        (("--objective", "svm"), "objective: got 'svm'"),
+        (("--loss", "edits", "--objective", "risk"), "loss: got 'edits'"),
+        (("--set", "model=gpt"), "model: got 'gpt', but wanted sparse or bilstm"),
+        (("--set", "size=3"), "--set: got 'size=3'"),
+        (("--set", "order=x"), "order is int"),
+    ):
+        result = train(files, "model", *more)
+        assert result.exit_code == 2
+        assert sentence in result.output
+    assert "task: got 'parsing'" in run("train", "parsing", "--train", files / "train.txt").output
+    assert "--train: wanted the file" in run("train", "tagging").output
+    assert "is not there" in run("evaluate", files / "nothing", files / "dev.txt").output
+
+
+def test_a_truncated_model_directory(files: Path) -> None:
+    assert train(files, "model", "--epochs", 1).exit_code == 0
+    weights, config = files / "model" / "model.safetensors", files / "model" / "config.json"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"model.safetensors: does not hold the weights"):
+        load(files / "model", TASKS)
+    weights.write_bytes(whole)
+    text = config.read_text()
+    config.write_text(text[: len(text) // 2])
+    with pytest.raises(DataError, match=r"config.json, line 1: is no JSON"):
+        load(files / "model", TASKS)
+    config.write_text('{"task": "tagging", "model": {}}')
+    with pytest.raises(DataError, match=r"config.json, line 1: is no model's config"):
+        load(files / "model", TASKS)
