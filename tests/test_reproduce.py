@@ -62,13 +62,24 @@ def _finite(loss: float) -> float:
     return loss if loss < np.inf else -np.inf  # outside the sum
 
 
-@pytest.mark.parametrize("length", [6, 8])
+@pytest.mark.parametrize(("length", "order"), [(6, 2), (8, 1), (8, 2), (8, 3)])
 @pytest.mark.parametrize("name", CASES)
-def test_longer_strings_against_openfst(name: str, length: int) -> None:
+def test_longer_strings_against_openfst(name: str, length: int, order: int) -> None:
     loss, transducers = CASES[name]
-    K = 4
-    values = potentials(length, K, 2)
+    K = 3 if order == 3 else 4
+    values = potentials(length, K, order)
     reference = np.random.default_rng(length).integers(0, K, length).tolist()
     np.testing.assert_allclose(
         ours(values, loss, reference), grad_tropical(values, reference, *transducers(K)), atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_bigrams_of_longer_strings_against_openfst(order: int) -> None:
+    K, length = 3, 8
+    values, reference = potentials(length, K, order), [0, 2, 1, 1, 0, 2, 2, 1]
+    np.testing.assert_allclose(
+        ours(values, sl.NGram(2, smoothing=0), reference),
+        grad_rational(values, reference, ngram_transducer(K, 2)),
+        atol=1e-8,
     )

@@ -99,12 +99,16 @@ class MachineLoss(Loss):
     def machine(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
         """What `compile` gives, from the cache if it is there."""
         key = (reference.tobytes(), num_labels, length, absolute)
-        return self._cache.get(key, lambda: self.compile(reference, num_labels, length, absolute), self.cache_bytes)
+        return self.kept(key, lambda: self.compile(reference, num_labels, length, absolute))
+
+    def kept(self, key: Hashable, make: Callable[[], M]) -> M:
+        """The machine of this key, from the cache if it is there."""
+        return self._cache.get(key, make, self.cache_bytes)
 
     def open(self, reference: String, num_labels: int, absolute: bool) -> OpenAutomaton:
         """What `compile_open` gives, from the cache if it is there."""
         key = (reference.tobytes(), num_labels, None, absolute)
-        return self._cache.get(key, lambda: self.compile_open(reference, num_labels, absolute), self.cache_bytes)
+        return self.kept(key, lambda: self.compile_open(reference, num_labels, absolute))
 
     def written(
         self, reference: String, num_labels: int, strings: tuple[tuple[int, ...], ...], length: int, absolute: bool
@@ -113,11 +117,9 @@ class MachineLoss(Loss):
         key = (reference.tobytes(), num_labels, length, absolute, strings)
         if all(len(string) == 1 for string in strings):  # as many labels as symbols: a known length is worth much
             labels = np.array([string[0] for string in strings])
-            return self._cache.get(
-                key, lambda: self.machine(reference, num_labels, length, absolute).renamed(labels), self.cache_bytes
-            )
+            return self.kept(key, lambda: self.machine(reference, num_labels, length, absolute).renamed(labels))
         machine = self.open(reference, num_labels, absolute)
-        return self._cache.get(key, lambda: machine.levelled(strings, length), self.cache_bytes)
+        return self.kept(key, lambda: machine.levelled(strings, length))
 
     def __getstate__(self) -> dict[str, object]:
         """Cached machines stay behind."""

@@ -88,5 +88,10 @@ class Collapse(Writer):
     def machine(
         self, loss: MachineLoss | PositionLoss, reference: String, length: int, absolute: bool
     ) -> LossAutomaton:
-        machine = CollapsedAutomaton(loss.open(reference, self.labels, absolute), self.blank)
-        return machine.levelled([[label] for label in range(self.labels)], length)
+        def make() -> LossAutomaton:
+            machine = CollapsedAutomaton(loss.open(reference, self.labels, absolute), self.blank)
+            return machine.levelled([[label] for label in range(self.labels)], length)
+
+        if isinstance(loss, PositionLoss):
+            return make()
+        return loss.kept((self, reference.tobytes(), length, absolute), make)
