@@ -138,6 +138,12 @@ class MachineCache:
         self._lock = threading.Lock()
         self.num_bytes = 0
 
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._machines.clear()
+            self.num_bytes = 0
+
     def get(self, key: Hashable, make: Callable[[], M], most_bytes: int) -> M:
         """The machine of this key, made where it is not there."""
         with self._lock:
