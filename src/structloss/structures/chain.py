@@ -383,7 +383,8 @@ class Chain(Structure):
         automata = [loss.open(string, self.num_labels, absolute=False) for string in strings]
         machines, bounds = truncated(p, automata, scale, beam)
         machine = Augmentation(MachineBatch.of(machines, p.num_positions), scale)
-        return self._of(p.replace(machine=machine, error_bound=torch.from_numpy(bounds).to(p.any_potential)))
+        above = torch.from_numpy(np.minimum(1.0, bounds * (1 + 1e-6)))  # so that float32 does not round it below
+        return self._of(p.replace(machine=machine, error_bound=above.to(p.any_potential)))
 
     @property
     def error_bound(self) -> Tensor:
