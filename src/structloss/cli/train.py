@@ -59,9 +59,7 @@ def _options(context: typer.Context, config: Path | None) -> None:
 
 def train(
     context: typer.Context,
-    task: Annotated[
-        str, typer.Argument(help="tagging: CoNLL columns or CoNLL-U, the label in the last column or UPOS.")
-    ],
+    task: Annotated[str, typer.Argument(help="tagging: CoNLL columns or CoNLL-U; ocr: an npz of handwritten words.")],
     train: Annotated[Path | None, typer.Option(help="The file to train on.")] = None,
     dev: Annotated[Path | None, typer.Option(help="The file to stop on; by default every tenth example.")] = None,
     test: Annotated[Path | None, typer.Option(help="A file to evaluate the best model on.")] = None,

@@ -1,8 +1,9 @@
 """What people train on: data formats, features, models and metrics of each task."""
 
+from structloss.tasks.ocr.task import Ocr
 from structloss.tasks.tagging.task import Tagging
 from structloss.training.task import Task
 
-TASKS: dict[str, Task] = {task.name: task for task in (Tagging(),)}
+TASKS: dict[str, Task] = {task.name: task for task in (Tagging(), Ocr())}
 
 __all__ = ["TASKS"]

@@ -1,0 +1,1 @@
+"""Handwritten words, letter by letter, from the pixels of each letter."""
