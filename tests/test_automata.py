@@ -103,7 +103,7 @@ def test_losses_add_up() -> None:
         y = np.array(y)
         wanted = 0.5 * parts[0].distance(y, string) + 2 * parts[1].distance(y, string) + parts[2].distance(y, string)
         assert total.distance(y, string) == pytest.approx(wanted)
-    for length in range(4):
+    for length in range(6):
         check_all_strings(total, reference, 3, length)
         check_all_strings(-1.5 * sl.EditDistance(cap=2), reference, 3, length)
     check_all_strings(sl.Hamming() + 0.5 * sl.EditDistance(), reference, 3, 3)
