@@ -37,7 +37,8 @@ class CTC(Chain):
 
     With C labels and S states of the loss machine, `log_partition()` of an augmented CTC and `expected()` cost
     T * S * C in the native engine, as the label before is summed out; every other operation on an augmented CTC, and
-    the torch engine, walk the whole product, T * S * C * C. `given(reference).log_partition()` costs T * (2n + 1).
+    the torch engine, walk the whole product, T * S * C * C; so do sums where scale * loss spans more than 200 nats or
+    some string is outside the loss, with the same result. `given(reference).log_partition()` costs T * (2n + 1).
 
     Args:
         log_probs: floating-point (B, T, C). They need not be normalised: log_partition() is what they sum up to.

@@ -138,7 +138,7 @@ class Training(lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """The model's own."""
-        return self.model.optimizers(self.plan.lr, self.plan.l2, len(self._encoded), self.plan.batch_size)
+        return self.model.optimizers(self.plan.lr, self.plan.l2, len(self._encoded))
 
 
 class _SaveBest(Callback):

@@ -44,7 +44,7 @@ class TaskModel(nn.Module, ABC):
         """The structure of a batch."""
 
     @abstractmethod
-    def optimizers(self, lr: float, l2: float, examples: int, batch_size: int) -> list[torch.optim.Optimizer]:
+    def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
         """What trains it: l2 is the factor of |w|^2 / 2 beside the sum of the objective over all examples."""
 
     def reference(self, example: Example) -> list[int]:

@@ -43,7 +43,7 @@ class LetterReader(TaskModel):
         chain: Chain = self.chain(self.emissions(padded), lengths)
         return chain
 
-    def optimizers(self, lr: float, l2: float, examples: int, batch_size: int) -> list[torch.optim.Optimizer]:
+    def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
         # The objective is a mean over the batch: so is its share of the penalty.
         kind = torch.optim.Adagrad if self.config["model"] == "linear" else torch.optim.Adam
         return [kind(self.parameters(), lr, weight_decay=l2 / examples)]

@@ -36,7 +36,7 @@ class SparseTagger(TaskModel):
         chain: Chain = self.chain(nn.utils.rnn.pad_sequence(scores.split(lengths), batch_first=True), lengths)
         return chain
 
-    def optimizers(self, lr: float, l2: float, examples: int, batch_size: int) -> list[torch.optim.Optimizer]:
+    def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
         # The objective is a mean over the batch: so is its share of the penalty, and AdaGrad does not mind the factor.
         return [RowAdagrad(self.parameters(), lr, l2 / examples)]
 
@@ -70,7 +70,7 @@ class BiLSTMTagger(TaskModel):
         chain: Chain = self.chain(self.emissions(self.dropout(states)), lengths)
         return chain
 
-    def optimizers(self, lr: float, l2: float, examples: int, batch_size: int) -> list[torch.optim.Optimizer]:
+    def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
         return [torch.optim.Adam(self.parameters(), lr, weight_decay=l2 / examples)]
 
 
@@ -80,7 +80,10 @@ def _columns(tokens: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 class Tagging(Task):
-    """CoNLL columns or CoNLL-U. The label is the last column (UPOS in CoNLL-U), the others are read."""
+    """CoNLL columns or CoNLL-U. The label is the last column (UPOS in CoNLL-U), the others are read.
+
+    `f1` is that of chunks where labels are IOB; elsewhere every token is a chunk of its own, and it is the accuracy.
+    """
 
     name = "tagging"
     metric = "f1"
@@ -132,7 +135,7 @@ class Tagging(Task):
         right = sum(a == b for y, r in zip(predictions, gold, strict=True) for a, b in zip(y, r, strict=True))
         accuracy = right / tokens if tokens else 1.0
         if not any(label.startswith(("B-", "I-")) for y in gold for label in y):
-            return {"f1": accuracy, "accuracy": accuracy}  # no chunks: single labels are all there is
+            return {"f1": accuracy, "accuracy": accuracy}  # every token a chunk: precision, recall and F1 are the same
         score = chunk_score(predictions, gold)
         return {"f1": score.f1, "accuracy": accuracy, "precision": score.precision, "recall": score.recall}
 
