@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structloss.automata.automaton import MAX_STATES, SMALLER, LossAutomaton, TooManyStatesError
+from structloss.kernels.rows import distinct_rows
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -223,21 +224,33 @@ def merged(class_of: Ints, C: int, arcs: list[tuple[NDArray[Any], Floats]], fina
         arcs: of each level, the place among those of the next level and the weight, (S, C) each.
         final: of the last level's states, (S,).
     """
-    final, merged = np.unique(final, return_inverse=True)
-    next_states, weights, sizes = [np.zeros((len(final), C))], [np.zeros((len(final), C))], [len(final)]
+    final, which = np.unique(final, return_inverse=True)
+    next_states, weights, sizes = [np.zeros((len(final), C), np.int64)], [np.zeros((len(final), C))], [len(final)]
     for place, weight in reversed(arcs):
-        rows = np.concatenate([merged.reshape(-1)[place], weight], 1)
-        rows, merged = np.unique(rows, axis=0, return_inverse=True)
-        next_states.append(rows[:, :C])
-        weights.append(rows[:, C:])
-        sizes.append(len(rows))
+        following = which[place]
+        first, which = _distinct(np.concatenate([following, _bits(weight)], 1))
+        next_states.append(following[first])
+        weights.append(weight[first])
+        sizes.append(len(first))
     # Classes that lead everywhere alike are one, too.
-    rows = np.concatenate([np.concatenate(next_states[::-1]), np.concatenate(weights[::-1])])
-    _, kept, symbol_class = np.unique(rows, axis=1, return_index=True, return_inverse=True)
-    next_state, weight = (np.ascontiguousarray(x[:, kept]) for x in np.split(rows, 2))
+    next_state, weight = np.concatenate(next_states[::-1]), np.concatenate(weights[::-1])
+    kept, symbol_class = _distinct(np.ascontiguousarray(np.concatenate([next_state, _bits(weight)]).T))
+    weight = np.ascontiguousarray(weight[:, kept])
     offsets = np.concatenate([[0], np.cumsum(sizes[::-1])]).astype(np.int64)
     losses = np.zeros(offsets[-1])
     losses[offsets[-2] :] = final
-    if not weight.any():
-        weight = weight[:0]
-    return LossAutomaton(symbol_class.reshape(-1)[class_of], next_state.astype(np.int32), weight, losses, offsets)
+    return LossAutomaton(
+        symbol_class[class_of], next_state[:, kept].astype(np.int32), weight if weight.any() else weight[:0], losses,
+        offsets,
+    )  # fmt: skip
+
+
+def _bits(weights: Floats) -> Ints:
+    """Numbers that are the same where the weights are."""
+    return (weights + 0.0).view(np.int64)  # -0.0 is 0.0
+
+
+def _distinct(rows: Ints) -> tuple[Ints, Ints]:
+    """Where the different rows stand first, and of every row which of them it is."""
+    first, which = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    return first[: distinct_rows(rows, first, which)], which

@@ -28,7 +28,7 @@ class MachineLoss(Loss):
     Machines are kept and used again, those asked for last, up to `cache_bytes` of them.
     """
 
-    cache_bytes = 256 * 2**20
+    cache_bytes = 2**30
 
     def __init__(self, max_states: int = MAX_STATES) -> None:
         if max_states < 1:
@@ -118,8 +118,7 @@ class MachineLoss(Loss):
         if all(len(string) == 1 for string in strings):  # as many labels as symbols: a known length is worth much
             labels = np.array([string[0] for string in strings])
             return self.kept(key, lambda: self.machine(reference, num_labels, length, absolute).renamed(labels))
-        machine = self.open(reference, num_labels, absolute)
-        return self.kept(key, lambda: machine.levelled(strings, length))
+        return self.kept(key, lambda: self.compile_open(reference, num_labels, absolute).levelled(strings, length))
 
     def __getstate__(self) -> dict[str, object]:
         """Cached machines stay behind."""
