@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,12 @@ from typer.testing import CliRunner
 pytest.importorskip("lightning", reason="Lightning (the extra train) is not installed")
 
 from structloss.cli import app
+from structloss.naming import objective_of
 from structloss.tasks import TASKS
 from structloss.training.directory import load
+from structloss.training.experiment import Data
+from structloss.training.experiment import run as experiment
+from structloss.training.fit import Plan, _MovingAverage
 from structloss.training.task import DataError
 
 
@@ -76,11 +81,20 @@ def test_train_evaluate_predict(files: Path) -> None:
     right = sum(a == b for a, b in zip(lines, wanted, strict=True) if a)
     assert right / sum(map(bool, lines)) == pytest.approx(evaluated["accuracy"])
     assert run("predict", files / "model", files / "dev.txt", "--nbest", 2).output.startswith("# probability = ")
+    marginals = run("predict", files / "model", files / "dev.txt", "--marginals").output.splitlines()
+    for plain, line in zip(lines, marginals, strict=True):
+        assert line.startswith(plain)
+        if plain:
+            pairs = [pair.rsplit(":", 1) for pair in line.split()[-1].split(",")]
+            assert sum(float(p) for _, p in pairs) == pytest.approx(1, abs=0.01)
     _, model = load(files / "model", TASKS)
     assert sorted(p.name for p in (files / "model").iterdir()) == [
-        "checkpoints", "config.json", "logs", "metrics.json", "model.safetensors",
+        "checkpoints", "config.json", "logs", "metrics.json", "model.safetensors", "result.json",
     ]  # fmt: skip
     assert not model.training
+    logs = sorted(p.name for p in (files / "model" / "logs").iterdir())
+    assert logs[0].startswith("events.out.tfevents")  # TensorBoard's
+    assert "metrics.csv" in logs
 
 
 def test_a_bilstm_under_softmax_margin_with_edit_distance(files: Path) -> None:
@@ -149,15 +163,62 @@ def test_two_processes_that_share_each_batch(files: Path) -> None:
     [
         ("train.txt", "", "train.txt, line 1: got no token at all"),
         ("train.txt", "a b\nc\n", "train.txt, line 2: got 1 columns, but line 1 has 2"),
-        ("dev.txt", "a D B-NP\n\nb D B-XX\n", "dev.txt, line 3: got the label 'B-XX', which the training data lack"),
+        ("train.txt", b"a D B-NP\n\xff\xfe D O\n", "train.txt, line 2: is not UTF-8"),
+        ("train.txt", "x" * (1 << 20) + "\n", "train.txt, line 1: is longer than"),
+        (
+            "dev.txt",
+            "a D B-NP\n\nc D O\nb D B-XX\n",
+            "dev.txt, line 4: got the label 'B-XX', which the training data lack",
+        ),
     ],
 )
-def test_bad_files_leave_nothing_behind(files: Path, name: str, content: str, sentence: str) -> None:
-    (files / name).write_text(content)
+def test_bad_files_leave_nothing_behind(files: Path, name: str, content: str | bytes, sentence: str) -> None:
+    (files / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     result = train(files, "model")
     assert result.exit_code == 2
     assert sentence in result.output.replace("\n", " ")
     assert not (files / "model").exists()
+
+
+def test_a_line_of_100_megabytes_is_refused_without_being_read(files: Path) -> None:
+    with (files / "train.txt").open("wb") as file:
+        file.truncate(100 * 2**20)  # of zeros, without a line break
+    result = train(files, "model")
+    assert result.exit_code == 2
+    assert "train.txt, line 1: is longer than 1048576 bytes" in result.output.replace("\n", " ")
+    assert not (files / "model").exists()
+
+
+def test_labels_that_training_lacks_may_count_as_wrong(files: Path) -> None:
+    (files / "dev.txt").write_text("d1 D B-NP\nd2 D B-XX\n")
+    assert train(files, "model", "--epochs", 1).exit_code == 2
+    result = train(files, "model", "--epochs", 1, "--unknown-labels")
+    assert result.exit_code == 0, result.output
+    assert json.loads((files / "model" / "metrics.json").read_text())["dev_accuracy"] <= 0.5
+
+
+def test_weights_are_averaged_and_a_resumed_run_goes_on_with_the_average(files: Path) -> None:
+    task, objective = TASKS["tagging"], objective_of("nll")
+    data = Data.read(task, files / "train.txt", files / "dev.txt", None)
+    config = task.configure(data.train, {**task.settings, "model": "bilstm", "width": 8})
+    plan = Plan(epochs=4, patience=9, lr=0.01, average=0.9, decays=True, progress=False)
+    whole = experiment(task, data, config, objective, files / "whole", plan)
+    experiment(task, data, config, objective, files / "parts", replace(plan, stop_after=2))
+    parts = experiment(task, data, config, objective, files / "parts", replace(plan, resume=True))
+    assert whole is not None
+    assert parts is not None
+    assert (parts.history, parts.metrics) == (whole.history, whole.metrics)
+    plain = experiment(task, data, config, objective, files / "plain", replace(plan, average=0.0))
+    assert plain is not None
+    assert plain.history[0]["train_objective"] == whole.history[0]["train_objective"]
+    (a, b) = (load(files / name, TASKS)[1].state_dict() for name in ("whole", "plain"))
+    assert not all(torch.equal(a[key], b[key]) for key in a)
+
+
+def test_a_moving_average_forgets_the_beginning() -> None:
+    average = _MovingAverage(0.5)
+    assert float(average(torch.tensor(1.0), torch.tensor(2.0), 0)) == pytest.approx(1.9)
+    assert float(average(torch.tensor(1.0), torch.tensor(2.0), 1000)) == pytest.approx(1.5)
 
 
 def test_bad_options_are_named(files: Path) -> None:

@@ -2,135 +2,61 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from structloss.cli import options
+from structloss.cli.prepare import prepared, said_plainly
+
 Data = Annotated[Path, typer.Argument(help="A file in the format of the task.")]
 Model = Annotated[Path, typer.Argument(help="The directory that `structloss train` wrote.")]
 
 
-@contextmanager
-def said_plainly() -> Iterator[None]:
-    """What is wrong with somebody's file or option is one line, and exit code 2."""
-    try:
-        yield
-    except (ValueError, TypeError, FileNotFoundError, ModuleNotFoundError) as error:
-        Console(stderr=True, soft_wrap=True).print(f"structloss: {error}", style="red", markup=False, highlight=False)
-        raise typer.Exit(2) from None
-
-
-def _settings(task: Any, given: Sequence[str]) -> dict[str, Any]:
-    """The model's settings, with those given as key=value."""
-    settings = dict(task.settings)
-    for item in given:
-        key, equals, value = item.partition("=")
-        if not equals or key not in settings:
-            raise ValueError(f"--set: got {item!r}, but wanted key=value with a key of {', '.join(settings)}")
-        kind = type(settings[key])
-        try:
-            settings[key] = kind(value)
-        except ValueError:
-            raise ValueError(f"--set: got {item!r}, but {key} is {kind.__name__}") from None
-    return settings
-
-
-def _options(context: typer.Context, config: Path | None) -> None:
-    """Take from a JSON file what the command line leaves at its default."""
-    if config is None:
-        return
-    try:
-        read = json.loads(config.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{config}, line {error.lineno}: is no JSON ({error.msg})") from None
-    for key, value in read.items():
-        name = key.replace("-", "_")
-        if name not in context.params:
-            raise ValueError(f"{config}: got {key!r}, which is no option of structloss train")
-        source: Any = context.get_parameter_source(name)
-        if source is not None and source.name == "DEFAULT":
-            context.params[name] = Path(value) if name in ("train", "dev", "test", "out") else value
-
-
 def train(
     context: typer.Context,
-    task: Annotated[str, typer.Argument(help="tagging: CoNLL columns or CoNLL-U; ocr: an npz of handwritten words.")],
-    train: Annotated[Path | None, typer.Option(help="The file to train on.")] = None,
-    dev: Annotated[Path | None, typer.Option(help="The file to stop on; by default every tenth example.")] = None,
-    test: Annotated[Path | None, typer.Option(help="A file to evaluate the best model on.")] = None,
+    task: options.TaskName,
+    train: options.TrainFile = None,
+    dev: options.DevFile = None,
+    test: options.TestFile = None,
     out: Annotated[Path, typer.Option(help="The model directory to write.")] = Path("model"),
     objective: Annotated[
         str,
         typer.Option(help="nll, softmax-margin, perceptron, hinge, slack-hinge, direct:epsilon=1, risk, reward."),
     ] = "nll",
-    loss: Annotated[
-        str | None, typer.Option(help="hamming, edit:cap=5, ngram:n=2, smith-waterman, or a transducer's file.")
-    ] = None,
-    epochs: Annotated[int, typer.Option(min=1)] = 20,
-    batch_size: Annotated[int, typer.Option(min=1)] = 16,
-    lr: Annotated[float | None, typer.Option(help="Learning rate; by default the model's own.")] = None,
-    l2: Annotated[float, typer.Option(min=0.0, help="The lecture's C: the factor of |w|^2 / 2.")] = 1.0,
-    patience: Annotated[int, typer.Option(min=1, help="Stop after so many epochs without a better dev metric.")] = 5,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same numbers.")] = 0,
+    loss: options.LossName = None,
+    epochs: options.Epochs = None,
+    batch_size: options.BatchSize = None,
+    lr: options.LearningRate = None,
+    l2: options.L2 = None,
+    patience: options.Patience = None,
+    warm_up: options.WarmUp = 0,
+    seed: options.Seed = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on after the last whole epoch in --out.")] = False,
     devices: Annotated[int, typer.Option(min=1, help="Processes that share each batch, on this machine.")] = 1,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the model, such as model=bilstm or order=3.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="A JSON file with any of these options.")] = None,
-    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    setting: options.Settings = None,
+    unknown_labels: options.UnknownLabels = False,
+    config: options.Config = None,
+    progress: options.ShowProgress = True,
 ) -> None:
     """Train a model on your own files, on the objective and the loss you name.
 
     Example: `structloss train tagging --train train.txt --dev dev.txt --out model --objective softmax-margin`
     """
     with said_plainly():
-        _options(context, config)
+        ready = prepared(context, [])
+        from structloss.training.experiment import run
+
         p = context.params
-        import torch
-
-        from structloss.naming import objective_of
-        from structloss.tasks import TASKS
-        from structloss.training.directory import load
-        from structloss.training.fit import Plan, fit, is_first_process
-        from structloss.training.task import predict
-
-        if task not in TASKS:
-            raise ValueError(f"task: got {task!r}, but wanted one of {', '.join(TASKS)}")
-        if p["train"] is None:
-            raise ValueError("--train: wanted the file to train on")
-        kind = TASKS[task]
-        settings = _settings(kind, p["setting"] or [])
-        made = objective_of(p["objective"], p["loss"] or kind.loss)
-        examples = kind.read(p["train"])
-        held = kind.read(p["dev"]) if p["dev"] else examples[::10]
-        if p["dev"] is None:
-            examples = [example for i, example in enumerate(examples) if i % 10]
-        if not examples:
-            raise ValueError(f"{p['train']}: got too few examples to keep some for --dev")
-        tests = kind.read(p["test"]) if p["test"] else []
-        torch.manual_seed(p["seed"])
-        new = kind.build(kind.configure(examples, settings))
-        for example in (*held, *tests):
-            new.reference(example)  # labels that training lacks are an error now, not after an hour
-        plan = Plan(
-            p["epochs"], p["batch_size"], kind.learning_rate(settings) if p["lr"] is None else p["lr"], p["l2"],
-            p["patience"], p["seed"], p["devices"], p["resume"], p["progress"],
-        )  # fmt: skip
-        fit(kind, new, made, examples, held, p["out"], plan)
-        if not is_first_process():
-            return
-        _, best = load(p["out"], TASKS)
-        rows = {"dev": kind.evaluate(held, predict(best, held))}
-        if tests:
-            rows["test"] = kind.evaluate(tests, predict(best, tests))
-        _print(rows)
-        typer.echo(f"model: {p['out']}")
+        plan = replace(ready.plan, devices=p["devices"], progress=p["progress"])
+        result = run(ready.task, ready.data, ready.config, ready.objectives[0], p["out"], plan)
+        if result is not None:
+            _print(result.metrics)
+            typer.echo(f"model: {p['out']}")
 
 
 def _print(rows: dict[str, dict[str, float]]) -> None:
@@ -168,6 +94,9 @@ def predict(
     data: Annotated[Path | None, typer.Argument(help="A file; by default standard input.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write; by default standard output.")] = None,
     nbest: Annotated[int, typer.Option(min=1, help="Write the K best answers, with their probabilities.")] = 1,
+    marginals: Annotated[
+        bool, typer.Option("--marginals", help="Write in one more column how probable each position's states are.")
+    ] = False,
 ) -> None:
     """Write a model's answers in the format that was read.
 
@@ -178,7 +107,7 @@ def predict(
 
         from structloss.tasks import TASKS
         from structloss.training.directory import load, write_text
-        from structloss.training.task import nbest_answers
+        from structloss.training.task import nbest_answers, written_marginals
 
         task, loaded = load(model, TASKS)
         if data is None:
@@ -188,12 +117,13 @@ def predict(
                 examples = task.read(copy)
         else:
             examples = task.read(data)
+        known = written_marginals(loaded, examples) if marginals else [None] * len(examples)
         lines: list[str] = []
-        for example, answers in zip(examples, nbest_answers(loaded, examples, nbest), strict=True):
+        for example, row, answers in zip(examples, known, nbest_answers(loaded, examples, nbest), strict=True):
             for probability, answer in answers:
                 if nbest > 1:
                     lines.append(f"# probability = {probability:.6g}")
-                lines.extend(task.write(example, answer))
+                lines.extend(task.write(example, answer, row))
         text = "\n".join(lines) + "\n"
         if out is None:
             sys.stdout.write(text)

@@ -14,9 +14,17 @@ _MOST_BYTES = 1 << 30
 
 def write_text(path: Path, text: str) -> None:
     """Write under a temporary name, then rename."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write under a temporary name, then rename; where that fails, nothing is left of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.rename(path)
+    try:
+        temporary.write_bytes(content)
+        temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def save(folder: Path, task: Task, model: TaskModel, metrics: Mapping[str, Any]) -> None:

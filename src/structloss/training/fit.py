@@ -1,8 +1,9 @@
 """Train a task's model: Lightning's loop with early stopping on the task's own metric, checkpoints and resuming."""
 
+import hashlib
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,27 +12,41 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from structloss.objectives import Objective
+from structloss.objectives import NegativeLogLikelihood, Objective
 from structloss.training.directory import save
 from structloss.training.task import Example, Task, TaskModel, predict
 
 try:
     import lightning
-    from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint, TQDMProgressBar
-    from lightning.pytorch.loggers import CSVLogger
+    from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint, TQDMProgressBar, WeightAveraging
+    from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError("training needs Lightning: pip install 'structloss[train]'") from missing
 
 
+CHECKPOINT = Path("checkpoints") / "last.ckpt"  # in a model directory
+
+
 @dataclass(frozen=True)
 class Plan:
-    """How to train."""
+    """How to train: at most `epochs`, of which this time only those up to `stop_after`.
+
+    The first `warm_up` epochs train on the negative log-likelihood, whatever the objective: risk and direct loss have
+    little to go by while all answers are about equally wrong. Where the learning rate `decays`, it falls evenly to 0
+    over all `epochs`. With `average` above 0 the model that is evaluated and kept has the moving average of the
+    weights: after n steps its decay is the smaller of `average` and (1 + n) / (10 + n), so that it forgets how training
+    began.
+    """
 
     epochs: int = 20
     batch_size: int = 16
     lr: float = 0.1
     l2: float = 1.0
     patience: int = 5
+    average: float = 0.0
+    decays: bool = False
+    warm_up: int = 0
+    stop_after: int | None = None
     seed: int = 0
     devices: int = 1
     resume: bool = False
@@ -87,7 +102,7 @@ class Training(lightning.LightningModule):
     ) -> None:  # fmt: skip
         super().__init__()
         self.task, self.model, self.objective, self.plan = task, model, objective, plan
-        self._dev = dev
+        self._dev, self._likelihood = dev, NegativeLogLikelihood()
         self._encoded = [(model.encode(example), model.reference(example)) for example in train]
         self.automatic_optimization = False
         self._objective_sum, self._batches = 0.0, 0
@@ -106,16 +121,23 @@ class Training(lightning.LightningModule):
     def on_train_epoch_start(self) -> None:
         loader: Any = self.trainer.train_dataloader
         loader.batch_sampler.set_epoch(self.current_epoch)
-        torch.manual_seed(1_000_003 * self.plan.seed + self.current_epoch)  # dropout, too, as if never interrupted
         self._objective_sum, self._batches = 0.0, 0
         self.model.train()
 
-    def training_step(self, batch: list[tuple[Any, list[int]]], _: int) -> None:
+    def training_step(self, batch: list[tuple[Any, list[int]]], batch_idx: int) -> None:
+        # Dropout, too, does not depend on what was drawn before: the loader draws now and then.
+        place = (self.plan.seed, self.current_epoch, batch_idx, _world()[1])
+        torch.manual_seed(int.from_bytes(hashlib.sha256(repr(place).encode()).digest()[:8]) >> 1)
         optimizers: Any = self.optimizers()
         optimizers = optimizers if isinstance(optimizers, list) else [optimizers]
         for optimizer in optimizers:
             optimizer.zero_grad()
-        value: Tensor = self.objective(self.model.structure([x for x, _ in batch]), [r for _, r in batch])
+            for group in optimizer.param_groups if self.plan.decays else ():
+                past = (self.current_epoch + batch_idx / self.trainer.num_training_batches) / self.plan.epochs
+                group["lr"] = self.plan.lr * (1 - past)
+        warms_up = self.current_epoch < self.plan.warm_up
+        objective = self._likelihood if warms_up else self.objective
+        value: Tensor = objective(self.model.structure([x for x, _ in batch]), [r for _, r in batch])
         self.manual_backward(value)
         for optimizer in optimizers:
             optimizer.step()
@@ -136,16 +158,22 @@ class Training(lightning.LightningModule):
             self.log("train_objective", objective)
         self.log_dict(row, prog_bar=True, batch_size=1)
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["history"] = self.history
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.history = checkpoint["history"]
+
     def configure_optimizers(self) -> Any:
         """The model's own."""
         return self.model.optimizers(self.plan.lr, self.plan.l2, len(self._encoded))
 
 
 class _SaveBest(Callback):
-    """Keep the model directory at the best epoch so far."""
+    """Keep the model directory at the best epoch so far, and tell of every epoch."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, on_epoch: Callable[[dict[str, float]], None] | None) -> None:
+        self.folder, self.on_epoch = folder, on_epoch
         self.best: dict[str, float] | None = None
 
     def state_dict(self) -> dict[str, Any]:
@@ -154,7 +182,8 @@ class _SaveBest(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best = state_dict["best"]
 
-    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        # Before the weights' average is exchanged for the weights again: this callback comes first.
         if trainer.sanity_checking or not trainer.is_global_zero:
             return
         task, row = pl_module.task, pl_module.history[-1]
@@ -162,17 +191,36 @@ class _SaveBest(Callback):
         if self.best is None or sign * row[key] > sign * self.best[key]:
             self.best = row
             save(self.folder, task, pl_module.model, row)
+        if self.on_epoch is not None:
+            self.on_epoch(row)
+
+
+@dataclass(frozen=True)
+class _MovingAverage:
+    """Exponential, and at first over a tenth of the steps so far."""
+
+    decay: float
+
+    def __call__(self, average: Tensor, current: Tensor, steps: Tensor | int) -> Tensor:
+        return torch.lerp(current, average, min(self.decay, (1 + float(steps)) / (10 + float(steps))))
+
+
+class _Averaging(WeightAveraging):
+    """Evaluate the weights' average."""
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """The average does not take the weights' place in the last checkpoint: a longer run may go on from there."""
 
 
 def fit(
     task: Task, model: TaskModel, objective: Objective, train: Sequence[Example], dev: Sequence[Example], out: Path,
-    plan: Plan,
+    plan: Plan, on_epoch: Callable[[dict[str, float]], None] | None = None,
 ) -> list[dict[str, float]]:  # fmt: skip
-    """Train, keep the best model in `out`, and return a row for each epoch of this call.
+    """Train, keep the best model in `out`, and return a row for each epoch; `on_epoch` has it as soon as it is there.
 
     With `plan.resume` it goes on after the last whole epoch that `out` knows of.
     """
-    last = out / "checkpoints" / "last.ckpt"
+    last = out / CHECKPOINT
     resumes = plan.resume and last.is_file()
     for name in ("lightning", "lightning.pytorch"):  # what it tells of hardware and products is of no use here
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -180,19 +228,22 @@ def fit(
     training = Training(task, model, objective, train, dev, plan)
     monitor, mode = f"dev_{task.metric}", "max" if task.maximise else "min"
     callbacks: list[Callback] = [
-        _SaveBest(out),
-        ModelCheckpoint(dirpath=out / "checkpoints", save_last=True, save_top_k=0, enable_version_counter=False),
+        _SaveBest(out, on_epoch),
+        ModelCheckpoint(dirpath=last.parent, save_last=True, save_top_k=0, enable_version_counter=False),
         EarlyStopping(monitor=monitor, mode=mode, patience=plan.patience),
     ]
+    if plan.average:
+        callbacks.append(_Averaging(avg_fn=_MovingAverage(plan.average)))
     if plan.progress:
         callbacks.append(TQDMProgressBar())
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")
         trainer = lightning.Trainer(
-            max_epochs=plan.epochs, accelerator="cpu", devices=plan.devices,
+            max_epochs=plan.stop_after or plan.epochs, accelerator="cpu", devices=plan.devices,
             strategy="ddp" if plan.devices > 1 else "auto", callbacks=callbacks,
-            logger=CSVLogger(out, name="", version="logs"), enable_progress_bar=plan.progress,
-            enable_model_summary=False, num_sanity_val_steps=0, log_every_n_steps=20, use_distributed_sampler=False,
+            logger=[kind(out, name="", version="logs") for kind in (CSVLogger, TensorBoardLogger)],
+            enable_progress_bar=plan.progress, enable_model_summary=False, num_sanity_val_steps=0,
+            log_every_n_steps=20, use_distributed_sampler=False,
         )  # fmt: skip
         trainer.fit(training, ckpt_path=last if resumes else None, weights_only=True)
     return training.history

@@ -1,7 +1,7 @@
 """What every task offers: files in, a model that turns examples into structures, predictions out, and its metric."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from structloss.structures.base import Structure
+from structloss.structures import Chain
 
 
 class DataError(ValueError):
@@ -24,6 +24,7 @@ class Example:
     y: tuple[str, ...]
     source: Any
     where: str  # file and line, for errors
+    places: tuple[str, ...] = ()  # file and line of each label, where it has one of its own
 
 
 class TaskModel(nn.Module, ABC):
@@ -40,7 +41,7 @@ class TaskModel(nn.Module, ABC):
         """What `structure` reads of one example: made once, before training."""
 
     @abstractmethod
-    def structure(self, encoded: Sequence[Any]) -> Structure:
+    def structure(self, encoded: Sequence[Any]) -> Chain:
         """The structure of a batch."""
 
     @abstractmethod
@@ -49,14 +50,33 @@ class TaskModel(nn.Module, ABC):
 
     def reference(self, example: Example) -> list[int]:
         """The numbers of the answer's labels."""
-        unknown = [name for name in example.y if name not in self._numbers]
-        if unknown:
-            raise DataError(f"{example.where}: got the label {unknown[0]!r}, which the training data lack")
+        for i, name in enumerate(example.y):
+            if name not in self._numbers:
+                where = example.places[i] if example.places else example.where
+                raise DataError(f"{where}: got the label {name!r}, which the training data lack")
         return [self._numbers[name] for name in example.y]
+
+    @property
+    def state_names(self) -> list[str]:
+        """What `--marginals` calls the states of a position: labels, unless states write something else."""
+        return self.names
 
     def named(self, labels: Sequence[int]) -> tuple[str, ...]:
         """The names of labels."""
         return tuple(self.names[k] for k in labels)
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """How to train a model, where nobody says otherwise."""
+
+    lr: float
+    l2: float = 1.0
+    epochs: int = 20
+    batch_size: int = 16
+    patience: int = 5
+    average: float = 0.0  # of the weights: see `Plan`, as for
+    decays: bool = False  # the learning rate
 
 
 class Task(ABC):
@@ -84,13 +104,27 @@ class Task(ABC):
     def evaluate(self, examples: Sequence[Example], predictions: Sequence[Sequence[str]]) -> dict[str, float]:
         """The metrics, the task's own first."""
 
-    def learning_rate(self, settings: dict[str, Any]) -> float:
-        """The one that suits a model of these settings."""
-        return 0.01
+    @abstractmethod
+    def defaults(self, settings: dict[str, Any]) -> Defaults:
+        """How to train a model of these settings."""
 
     @abstractmethod
-    def write(self, example: Example, prediction: Sequence[str]) -> Iterable[str]:
-        """The lines of an example with another answer, in the format it was read in."""
+    def write(
+        self, example: Example, prediction: Sequence[str], marginals: Sequence[str] | None = None
+    ) -> Iterable[str]:
+        """The lines of an example with another answer, in the format it was read in.
+
+        With what is known of each position's marginals, as `written_marginals` has it, in one more column.
+        """
+
+
+def check_settings(config: dict[str, Any], models: Sequence[str], ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Raise a ValueError for a model of another name, or a setting beyond its range."""
+    if config["model"] not in models:
+        raise ValueError(f"model: got {config['model']!r}, but wanted {', '.join(models[:-1])} or {models[-1]}")
+    for key, (low, high) in ranges.items():
+        if not low <= config[key] <= high:
+            raise ValueError(f"{key}: got {config[key]!r}, but wanted {low} to {high}")
 
 
 def predict(model: TaskModel, examples: Sequence[Example], batch_size: int = 64) -> list[tuple[str, ...]]:
@@ -123,4 +157,24 @@ def nbest_answers(
                         answer = model.named(written[rank][b])
                         merged[answer] = merged.get(answer, 0.0) + probability
                 result.append([(p, answer) for answer, p in sorted(merged.items(), key=lambda x: -x[1])])
+    return result
+
+
+def written_marginals(model: TaskModel, examples: Sequence[Example], batch_size: int = 64) -> list[list[str]]:
+    """For each position its states with their probabilities, "B-NP:0.93,O:0.07": those above 0.001, best first."""
+    model.eval()
+    names, result = model.state_names, []
+    with torch.no_grad():
+        for i in range(0, len(examples), batch_size):
+            structure = model.structure([model.encode(example) for example in examples[i : i + batch_size]])
+            arcs = structure.marginals()
+            states = arcs.reshape(*arcs.shape[:2], -1, arcs.shape[-1]).sum(2)
+            for length, rows in zip(structure.lengths.tolist(), states, strict=True):
+                probabilities, order = rows[:length].sort(dim=1, descending=True, stable=True)
+                result.append(
+                    [
+                        ",".join(f"{names[k]}:{p:.3f}" for p, k in zip(*row, strict=True) if p > 1e-3)
+                        for row in zip(probabilities.tolist(), order.tolist(), strict=True)
+                    ]
+                )
     return result

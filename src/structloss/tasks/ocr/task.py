@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from structloss.structures import Chain, ChainLayer
 from structloss.tasks.ocr import letters
-from structloss.training.task import Example, Task, TaskModel
+from structloss.training.task import Defaults, Example, Task, TaskModel, check_settings
 
 MODELS = ("linear", "mlp", "cnn")
 _RANGES = {"order": (1, 4), "width": (1, 4096), "dropout": (0.0, 0.99), "window": (0, 8)}
@@ -78,14 +78,14 @@ class Ocr(Task):
 
     def configure(self, examples: Sequence[Example], settings: dict[str, Any]) -> dict[str, Any]:
         config = {**settings, "labels": list(letters.ALPHABET)}
-        _check(config)
+        check_settings(config, MODELS, _RANGES)
         return config
 
-    def learning_rate(self, settings: dict[str, Any]) -> float:
-        return 0.1 if settings["model"] == "linear" else 0.002
+    def defaults(self, settings: dict[str, Any]) -> Defaults:
+        return Defaults(lr=0.1 if settings["model"] == "linear" else 0.002)
 
     def build(self, config: dict[str, Any]) -> TaskModel:
-        _check(config)
+        check_settings(config, MODELS, _RANGES)
         return LetterReader(config)
 
     def evaluate(self, examples: Sequence[Example], predictions: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -97,13 +97,7 @@ class Ocr(Task):
             "words": sum(y == r for y, r in pairs) / len(pairs) if pairs else 1.0,
         }
 
-    def write(self, example: Example, prediction: Sequence[str]) -> Iterable[str]:
-        return ["".join(prediction)]
-
-
-def _check(config: dict[str, Any]) -> None:
-    if config["model"] not in MODELS:
-        raise ValueError(f"model: got {config['model']!r}, but wanted {', '.join(MODELS[:-1])} or {MODELS[-1]}")
-    for key, (low, high) in _RANGES.items():
-        if not low <= config[key] <= high:
-            raise ValueError(f"{key}: got {config[key]!r}, but wanted {low} to {high}")
+    def write(
+        self, example: Example, prediction: Sequence[str], marginals: Sequence[str] | None = None
+    ) -> Iterable[str]:
+        return ["".join(prediction) + ("" if marginals is None else "\t" + " ".join(marginals))]

@@ -15,7 +15,7 @@ class Sentence:
     tokens: tuple[tuple[str, ...], ...]
     comments: tuple[str, ...] = ()
     lines: tuple[str, ...] = field(default=(), repr=False)  # of the file, with those that are no token of its own
-    first_line: int = 0  # its number in the file
+    numbers: tuple[int, ...] = field(default=(), repr=False)  # of each token's line in the file
 
     def column(self, index: int) -> list[str]:
         """One column."""
@@ -33,12 +33,13 @@ def read(path: Path | str) -> list[Sentence]:
     tokens: list[tuple[str, ...]] = []
     comments: list[str] = []
     lines: list[str] = []
-    tabs, width, first, begin = False, 0, 0, 0
+    numbers: list[int] = []
+    tabs, width, first = False, 0, 0
 
     def finish() -> None:
         if tokens:
-            sentences.append(Sentence(tuple(tokens), tuple(comments), tuple(lines), begin))
-        for collected in (tokens, comments, lines):
+            sentences.append(Sentence(tuple(tokens), tuple(comments), tuple(lines), tuple(numbers)))
+        for collected in (tokens, comments, lines, numbers):
             collected.clear()
 
     for number, line in numbered_lines(path):
@@ -55,24 +56,32 @@ def read(path: Path | str) -> list[Sentence]:
             width = len(columns)
         if len(columns) != width:
             raise DataError(f"{path}, line {number}: got {len(columns)} columns, but line {first} has {width}")
-        begin = begin if tokens else number
         lines.append(line)
         if not (width == 10 and tabs and ("-" in columns[0] or "." in columns[0])):
             tokens.append(columns)
+            numbers.append(number)
     finish()
     if not sentences:
         raise DataError(f"{path}, line 1: got no token at all, but wanted tagged text in columns")
     return sentences
 
 
-def written(sentence: Sentence, column: int, labels: Sequence[str]) -> Iterable[str]:
-    """The lines of a sentence with other labels in a column, as they were read."""
+def written(sentence: Sentence, column: int, labels: Sequence[str], more: Sequence[str] | None = None) -> Iterable[str]:
+    """The lines of a sentence with other labels in a column, as they were read.
+
+    What there is `more` of each token stands in one more column; in CoNLL-U, which has ten, in MISC as Marginals=.
+    """
     separator = "\t" if sentence.lines and "\t" in sentence.lines[0] else " "
     yield from sentence.comments
-    following = iter(labels)
+    following = iter(zip(labels, more if more is not None else labels, strict=True))
     for line in sentence.lines:
         columns = line.split(separator) if separator == "\t" else line.split()
-        if not (len(columns) == 10 and separator == "\t" and ("-" in columns[0] or "." in columns[0])):
-            columns[column] = next(following)
+        conllu = len(columns) == 10 and separator == "\t"
+        if not (conllu and ("-" in columns[0] or "." in columns[0])):
+            columns[column], last = next(following)
+            if more is not None and conllu:
+                columns[9] = f"{'' if columns[9] == '_' else columns[9] + '|'}Marginals={last}"
+            elif more is not None:
+                columns.append(last)
         yield separator.join(columns)
     yield ""

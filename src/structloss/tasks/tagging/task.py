@@ -13,7 +13,10 @@ from structloss.tasks.sparse import FeatureIndex, RowAdagrad, SparseLinear, Spar
 from structloss.tasks.tagging import conll
 from structloss.tasks.tagging.chunks import chunk_score
 from structloss.tasks.tagging.features import window
-from structloss.training.task import Example, Task, TaskModel
+from structloss.training.task import Defaults, Example, Task, TaskModel, check_settings
+
+MODELS = ("sparse", "bilstm")
+_RANGES = {"order": (1, 4), "min_count": (1, 1 << 30), "width": (1, 4096), "dropout": (0.0, 0.99)}
 
 
 class SparseTagger(TaskModel):
@@ -103,30 +106,30 @@ class Tagging(Task):
             column = label_column(sentence)
             inputs = [1] if _is_conllu(sentence) else list(range(column))
             x = tuple(tuple(token[i] for i in inputs) for token in sentence.tokens)
-            where = f"{path}, line {sentence.first_line}"
-            examples.append(Example(x, tuple(sentence.column(column)), sentence, where))
+            places = tuple(f"{path}, line {number}" for number in sentence.numbers)
+            examples.append(Example(x, tuple(sentence.column(column)), sentence, places[0], places))
         return examples
 
     def configure(self, examples: Sequence[Example], settings: dict[str, Any]) -> dict[str, Any]:
+        check_settings(settings, MODELS, _RANGES)
         labels = sorted({label for example in examples for label in example.y})
         config: dict[str, Any] = {**settings, "labels": labels}
         if settings["model"] == "sparse":
             config["features"] = FeatureIndex.of((window(e.x) for e in examples), settings["min_count"]).names
-        elif settings["model"] == "bilstm":
+        else:
             counts = [Counter[str]() for _ in _columns(examples[0].x)[0]]
             for example in examples:
                 for row in _columns(example.x):
                     for count, token in zip(counts, row, strict=True):
                         count[token] += 1
             config["columns"] = [[t for t, n in c.items() if n >= settings["min_count"]] for c in counts]
-        else:
-            raise ValueError(f"model: got {settings['model']!r}, but wanted sparse or bilstm")
         return config
 
-    def learning_rate(self, settings: dict[str, Any]) -> float:
-        return 0.1 if settings["model"] == "sparse" else 0.005
+    def defaults(self, settings: dict[str, Any]) -> Defaults:
+        return Defaults(lr=0.1 if settings["model"] == "sparse" else 0.005)
 
     def build(self, config: dict[str, Any]) -> TaskModel:
+        check_settings(config, MODELS, _RANGES)
         return SparseTagger(config) if config["model"] == "sparse" else BiLSTMTagger(config)
 
     def evaluate(self, examples: Sequence[Example], predictions: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -139,8 +142,10 @@ class Tagging(Task):
         score = chunk_score(predictions, gold)
         return {"f1": score.f1, "accuracy": accuracy, "precision": score.precision, "recall": score.recall}
 
-    def write(self, example: Example, prediction: Sequence[str]) -> Iterable[str]:
-        return conll.written(example.source, label_column(example.source), prediction)
+    def write(
+        self, example: Example, prediction: Sequence[str], marginals: Sequence[str] | None = None
+    ) -> Iterable[str]:
+        return conll.written(example.source, label_column(example.source), prediction, marginals)
 
 
 def _is_conllu(sentence: conll.Sentence) -> bool:

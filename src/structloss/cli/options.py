@@ -1,0 +1,39 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+TaskName = Annotated[
+    str,
+    typer.Argument(help="tagging: CoNLL columns or CoNLL-U; g2p: words and phones; ocr: an npz of handwritten words."),
+]
+TrainFile = Annotated[Path | None, typer.Option("--train", help="The file to train on.")]
+DevFile = Annotated[Path | None, typer.Option("--dev", help="The file to stop on; by default every tenth example.")]
+TestFile = Annotated[Path | None, typer.Option("--test", help="A file to evaluate the best model on.")]
+LossName = Annotated[
+    str | None,
+    typer.Option(help="hamming, edit:cap=5, ngram:n=2, smith-waterman, or a transducer's file; the task's by default."),
+]
+Epochs = Annotated[int | None, typer.Option(min=1, help="At most so many; by default what suits the model.")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="By default what suits the model.")]
+LearningRate = Annotated[float | None, typer.Option("--lr", help="Learning rate; by default the model's own.")]
+L2 = Annotated[
+    float | None,
+    typer.Option("--l2", min=0.0, help="The lecture's C: the factor of |w|^2 / 2; by default the model's."),
+]
+Patience = Annotated[
+    int | None,
+    typer.Option(min=1, help="Stop after so many epochs without a better dev metric; by default the task's."),
+]
+WarmUp = Annotated[int, typer.Option(min=0, help="Train the first so many epochs on the likelihood.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same numbers.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="A setting of the model, such as model=bilstm or order=3.")
+]
+UnknownLabels = Annotated[
+    bool, typer.Option("--unknown-labels", help="Count labels that training lacks as wrong, instead of stopping.")
+]
+Config = Annotated[Path | None, typer.Option(help="A JSON file with any of these options.")]
+ShowProgress = Annotated[bool, typer.Option(help="Show a progress bar.")]

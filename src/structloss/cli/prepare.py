@@ -1,0 +1,103 @@
+"""From the options of a command that trains to a task, its data and a plan."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from structloss.objectives import Objective
+    from structloss.training.experiment import Data
+    from structloss.training.fit import Plan
+    from structloss.training.task import Task
+
+_PATHS = ("train", "dev", "test", "out")
+_PLANNED = ("lr", "l2", "epochs", "batch_size", "patience")  # options that stand above a task's own defaults
+
+
+@contextmanager
+def said_plainly() -> Iterator[None]:
+    """What is wrong with somebody's file or option is one line, and exit code 2."""
+    try:
+        yield
+    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+        Console(stderr=True, soft_wrap=True).print(f"structloss: {error}", style="red", markup=False, highlight=False)
+        raise typer.Exit(2) from None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that is needed to train: the config is that of a new model."""
+
+    task: "Task"
+    data: "Data"
+    config: dict[str, Any]
+    objectives: "list[Objective]"
+    plan: "Plan"
+
+
+def prepared(context: typer.Context, objectives: Sequence[str]) -> Prepared:
+    """Read the files, and find what is wrong with files and options before anything is trained or written.
+
+    The objectives are those named, or else the one of the command's own option.
+    """
+    _take_config(context)
+    p = context.params
+    from structloss.naming import objective_of
+    from structloss.tasks import TASKS
+    from structloss.training.experiment import Data
+    from structloss.training.fit import Plan
+
+    if p["task"] not in TASKS:
+        raise ValueError(f"task: got {p['task']!r}, but wanted one of {', '.join(TASKS)}")
+    if p["train"] is None:
+        raise ValueError("--train: wanted the file to train on")
+    task = TASKS[p["task"]]
+    settings = _settings(task, p["setting"] or [])
+    made = [objective_of(name, p["loss"] or task.loss) for name in objectives or [p["objective"]]]
+    data = Data.read(task, p["train"], p["dev"], p["test"])
+    config = task.configure(data.train, settings)
+    if not p["unknown_labels"]:
+        data.check_labels(task.build(config))
+    plan = {**asdict(task.defaults(settings)), **{key: p[key] for key in _PLANNED if p[key] is not None}}
+    return Prepared(task, data, config, made, Plan(**plan, warm_up=p["warm_up"], seed=p["seed"], resume=p["resume"]))
+
+
+def _settings(task: "Task", given: Sequence[str]) -> dict[str, Any]:
+    """The model's settings, with those given as key=value."""
+    settings = dict(task.settings)
+    for item in given:
+        key, equals, value = item.partition("=")
+        if not equals or key not in settings:
+            raise ValueError(f"--set: got {item!r}, but wanted key=value with a key of {', '.join(settings)}")
+        kind = type(settings[key])
+        try:
+            settings[key] = kind(value)
+        except ValueError:
+            raise ValueError(f"--set: got {item!r}, but {key} is {kind.__name__}") from None
+    return settings
+
+
+def _take_config(context: typer.Context) -> None:
+    """Take from the JSON file of --config what the command line leaves at its default."""
+    path = context.params["config"]
+    if path is None:
+        return
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {error.lineno}: is no JSON ({error.msg})") from None
+    if not isinstance(read, dict):
+        raise ValueError(f"{path}, line 1: got {type(read).__name__}, but wanted an object of options")
+    for key, value in read.items():
+        name = "setting" if key == "set" else key.replace("-", "_")
+        if name not in context.params:
+            raise ValueError(f"{path}: got {key!r}, which is no option of structloss {context.info_name}")
+        source: Any = context.get_parameter_source(name)
+        if source is not None and source.name == "DEFAULT":
+            context.params[name] = Path(value) if name in _PATHS else value

@@ -1,0 +1,78 @@
+"""One experiment: a task's data, a model, an objective; trained, and the best of its epochs evaluated."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from structloss.objectives import Objective
+from structloss.training.directory import load, write_text
+from structloss.training.fit import Plan, fit, is_first_process
+from structloss.training.task import Example, Task, TaskModel, predict
+
+RESULT = "result.json"
+
+
+@dataclass(frozen=True)
+class Data:
+    """What to train on, to stop on and to report on."""
+
+    train: Sequence[Example]
+    dev: Sequence[Example]
+    test: Sequence[Example] = ()
+
+    @classmethod
+    def read(cls, task: Task, train: Path, dev: Path | None, test: Path | None) -> "Data":
+        """From files. Without `dev`, every tenth example of the training file is kept for it."""
+        examples = task.read(train)
+        held = task.read(dev) if dev else examples[::10]
+        if dev is None:
+            examples = [example for i, example in enumerate(examples) if i % 10]
+        if not examples:
+            raise ValueError(f"{train}: got too few examples to keep some for --dev")
+        return cls(examples, held, task.read(test) if test else ())
+
+    def check_labels(self, model: TaskModel) -> None:
+        """Labels that the training data lack are an error before anything is trained, not after an hour."""
+        for example in (*self.dev, *self.test):
+            model.reference(example)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of it: a row for each epoch, the metrics of the best model on dev and test, and the time it took."""
+
+    history: list[dict[str, float]]
+    metrics: dict[str, dict[str, float]]
+    seconds: float
+
+    @classmethod
+    def read(cls, folder: Path) -> "Result | None":
+        """That of a run that has ended in this folder."""
+        path = folder / RESULT
+        return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+
+
+def run(
+    task: Task, data: Data, config: Mapping[str, Any], objective: Objective, out: Path, plan: Plan,
+    on_epoch: Callable[[dict[str, float]], None] | None = None,
+) -> Result | None:  # fmt: skip
+    """Train a model of `config` in the folder `out`, and write its result there; None in processes that only help.
+
+    `on_epoch` is called with the row of each epoch.
+    """
+    begin = time.perf_counter()
+    torch.manual_seed(plan.seed)
+    history = fit(task, task.build(dict(config)), objective, data.train, data.dev, out, plan, on_epoch)
+    if not is_first_process():
+        return None
+    _, best = load(out, {task.name: task})
+    parts = {"dev": data.dev, "test": data.test} if data.test else {"dev": data.dev}
+    metrics = {name: task.evaluate(examples, predict(best, examples)) for name, examples in parts.items()}
+    result = Result(history, metrics, time.perf_counter() - begin)
+    write_text(out / RESULT, json.dumps(asdict(result), indent=1))
+    return result
