@@ -1,9 +1,10 @@
 """What people train on: data formats, features, models and metrics of each task."""
 
+from structloss.tasks.g2p.task import G2P
 from structloss.tasks.ocr.task import Ocr
 from structloss.tasks.tagging.task import Tagging
 from structloss.training.task import Task
 
-TASKS: dict[str, Task] = {task.name: task for task in (Tagging(), Ocr())}
+TASKS: dict[str, Task] = {task.name: task for task in (Tagging(), G2P(), Ocr())}
 
 __all__ = ["TASKS"]

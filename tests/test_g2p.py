@@ -1,0 +1,195 @@
+"""Letters to sounds: files, the inventory of strings, and models that train and come back."""
+
+import itertools
+import math
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from structloss.naming import objective_of
+from structloss.tasks import TASKS
+from structloss.tasks.g2p import inventory as cuts
+from structloss.tasks.g2p.inventory import inventory
+from structloss.training.directory import load, save
+from structloss.training.task import DataError, Example, nbest_answers, predict, written_marginals
+
+G2P = TASKS["g2p"]
+SOUNDS = {"a": "A", "b": "B", "s": "S", "h": "", "x": "K S", "e": "E"}
+
+
+def spoken(word: str) -> tuple[str, ...]:
+    """A toy language: sh is one phone, x is two, h alone is silent, and e is silent at the end."""
+    phones: list[str] = []
+    for i, letter in enumerate(word):
+        if letter == "s" and word[i + 1 : i + 2] == "h":
+            phones.append("SH")
+        elif not (letter == "e" and i + 1 == len(word)):
+            phones.extend(SOUNDS[letter].split())
+    return tuple(phones)
+
+
+def made(count: int, seed: int) -> list[Example]:
+    generator = random.Random(seed)
+    words: list[str] = []
+    while len(words) < count:
+        word = "".join(generator.choice("abshxe") for _ in range(generator.randint(1, 7)))
+        if spoken(word):
+            words.append(word)
+    return [Example(tuple(word), spoken(word), word, f"made, line {i + 1}") for i, word in enumerate(words)]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_reading_and_writing(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("shax\tSH A K S\n\nabe\tA B \n", encoding="utf-8")
+    first, second = G2P.read(tmp_path / "a.tsv")
+    assert (first.x, first.y) == (tuple("shax"), ("SH", "A", "K", "S"))
+    assert second.where == f"{tmp_path / 'a.tsv'}, line 3"
+    assert list(G2P.write(second, ("A", "B"))) == ["abe\tA B"]
+    (tmp_path / "words.txt").write_text("shax\nabe\n")
+    assert [example.y for example in G2P.read(tmp_path / "words.txt")] == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "line 1: got no word at all"),
+        (b"a\tA\nb\n", "line 2: got 1 columns, but wanted a word, a tab and its phones"),
+        (b"a\nb\tB\n", "line 2: got 2 columns, but wanted a bare word as in line 1"),
+        (b"a\tA\tB\n", "line 1: got 3 columns, but wanted a word, a tab and its phones"),
+        (b"a\tA\n\tB\n", "line 2: got no word before the tab"),
+        (b"a\tA\nb\t \n", "line 2: got no phones for 'b'"),
+        (b"a\tA\n\xff\tB\n", "line 2: is not UTF-8"),
+        (b"a" * 300 + b"\tA\n", "line 1: got a word of 300 letters"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path: Path, content: bytes, sentence: str) -> None:
+    (tmp_path / "a.tsv").write_bytes(content)
+    with pytest.raises(DataError, match=sentence):
+        G2P.read(tmp_path / "a.tsv")
+
+
+def test_the_inventory_has_what_letters_write() -> None:
+    examples = made(300, 0)
+    found = inventory([(example.x, example.y) for example in examples])
+    assert set(found) == {(), ("A",), ("B",), ("S",), ("SH",), ("E",), ("K", "S")}
+
+
+words = st.lists(
+    st.tuples(st.text("abc", min_size=1, max_size=4), st.lists(st.sampled_from("ABC"), max_size=6).map(tuple)),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(words, st.integers(1, 3), st.integers(1, 3))
+def test_every_word_can_be_written_from_the_inventory(
+    pairs: list[tuple[str, tuple[str, ...]]], longest: int, min_count: int
+) -> None:
+    strings = set(inventory(pairs, longest, min_count, rounds=2))
+    for letters, phones in pairs:
+        sums = {()}
+        for _ in letters:
+            sums = {(*a, *b) for a in sums for b in strings if (*a, *b) == phones[: len(a) + len(b)]}
+        assert phones in sums
+
+
+@given(st.text("ab", min_size=1, max_size=4), st.lists(st.sampled_from("AB"), max_size=5), st.integers(0, 10**6))
+def test_expected_counts_and_the_best_cut_are_those_of_enumeration(letters: str, phones: list[str], seed: int) -> None:
+    span = max(2, -(-len(phones) // len(letters)))
+    generator, string = random.Random(seed), tuple(phones)
+    probability = {
+        (letter, tuple(s)): generator.random()
+        for letter in "ab"
+        for n in range(span + 1)
+        for s in itertools.product("AB", repeat=n)
+    }
+    total, counts, best = 0.0, {}, 0.0
+    for sizes in itertools.product(range(span + 1), repeat=len(letters)):
+        if sum(sizes) != len(string):
+            continue
+        ends = list(itertools.accumulate(sizes, initial=0))
+        cut = [string[i:j] for i, j in itertools.pairwise(ends)]
+        weight = math.prod(probability[pair] for pair in zip(letters, cut, strict=True))
+        total, best = total + weight, max(best, weight)
+        for pair in zip(letters, cut, strict=True):
+            counts[pair] = counts.get(pair, 0.0) + weight
+    found = cuts._expected(letters, string, span, probability)
+    assert dict(found) == pytest.approx({pair: count / total for pair, count in counts.items()})
+    cut = cuts._best(letters, string, span, probability)
+    assert math.prod(probability[pair] for pair in zip(letters, cut, strict=True)) == pytest.approx(best)
+
+
+@pytest.mark.parametrize(("model", "order"), [("bilstm", 2), ("transformer", 1)])
+def test_a_model_learns_the_toy_language_and_comes_back(model: str, order: int, tmp_path: Path) -> None:
+    examples, held = made(400, 1), made(100, 2)
+    settings = {**G2P.settings, "model": model, "order": order, "width": 32, "layers": 1, "dropout": 0.0}
+    torch.manual_seed(0)
+    trained = G2P.build(G2P.configure(examples, settings))
+    objective = objective_of("softmax-margin", G2P.loss)
+    (optimizer,) = trained.optimizers(0.01, 0.0, len(examples))
+    trained.train()
+    for _ in range(6):
+        for i in range(0, len(examples), 20):
+            batch = examples[i : i + 20]
+            optimizer.zero_grad()
+            value = objective(
+                trained.structure([trained.encode(e) for e in batch]), [trained.reference(e) for e in batch]
+            )
+            value.backward()
+            optimizer.step()
+    metrics = G2P.evaluate(held, predict(trained, held))
+    assert metrics["wer"] < 0.1
+    save(tmp_path / "model", G2P, trained, metrics)
+    _, again = load(tmp_path / "model", TASKS)
+    assert predict(again, held) == predict(trained, held)
+    best = nbest_answers(again, held[:5], 3)
+    assert all(sum(p for p, _ in answers) <= 1 + 1e-5 for answers in best)
+    rows = written_marginals(again, held[:5])
+    assert [len(row) for row in rows] == [len(example.x) for example in held[:5]]
+    silent = next(i for i, example in enumerate(held) if example.source.endswith("e") and len(example.source) > 2)
+    assert written_marginals(again, held[silent : silent + 1])[0][-1].startswith("-:")
+
+
+def test_letters_that_training_lacks_are_read_and_phones_are_an_error() -> None:
+    examples = made(50, 0)
+    model = G2P.build(G2P.configure(examples, {**G2P.settings, "width": 8, "layers": 1}))
+    strange = Example(tuple("aŷb"), ("A", "Q"), "aŷb", "dev.tsv, line 7")
+    assert len(predict(model, [strange])) == 1
+    with pytest.raises(DataError, match=r"dev.tsv, line 7: got the label 'Q', which the training data lack"):
+        model.reference(strange)
+    with pytest.raises(DataError, match=r"dev.tsv, line 8: got a word without phones"):
+        model.reference(Example(("a",), (), "a", "dev.tsv, line 8"))
+    with pytest.raises(DataError, match=r"dev.tsv, line 8: got a word without phones"):
+        G2P.configure([Example(("a",), (), "a", "dev.tsv, line 8")], G2P.settings)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"model": "gru"}, "wanted bilstm or transformer"),
+        ({"order": 9}, "order: got 9"),
+        ({"width": 0}, "width: got 0"),
+    ],
+)
+def test_settings_are_checked(changed: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        G2P.build(G2P.configure(made(20, 0), {**G2P.settings, **changed}))
+    with pytest.raises(ValueError, match="wanted a multiple of 4"):
+        G2P.build(G2P.configure(made(20, 0), {**G2P.settings, "model": "transformer", "width": 9}))
+
+
+def test_metrics() -> None:
+    examples = [Example((), tuple("ABC"), "", ""), Example((), tuple("AB"), "", "")]
+    assert G2P.evaluate(examples, [tuple("ABC"), tuple("ABBQ")]) == {"wer": 0.5, "per": pytest.approx(2 / 5)}
+    assert G2P.evaluate([], []) == {"wer": 0.0, "per": 0.0}
