@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from structloss import __version__
-from structloss.cli import demo, train
+from structloss.cli import compare, demo, train
 
 __all__ = ["app"]
 
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 app.command()(demo.demo)
 app.command()(train.train)
+app.command()(compare.compare)
 app.command()(train.predict)
 app.command()(train.evaluate)
 

@@ -1,0 +1,111 @@
+"""A comparison shown: a table on the terminal, curves, JSON, and a page that needs no other file."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from html import escape
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from structloss import __version__
+from structloss.cli import plots
+from structloss.cli.page import page
+from structloss.training.compare import Outcome
+from structloss.training.experiment import Result
+from structloss.training.task import Task
+
+
+class EpochsBar(Progress):
+    """A bar over all epochs of all runs, and a line for every run that has ended."""
+
+    def __init__(self, task: Task, epochs: int, shown: bool) -> None:
+        columns = (TextColumn("{task.description:<48}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        console = Console(stderr=True)
+        super().__init__(*columns, transient=True, console=console, disable=not (shown and console.is_interactive))
+        self._key = task.metric
+        self._bar = self.add_task("", total=epochs)
+
+    def epoch(self, name: str, seed: int, row: dict[str, float]) -> None:
+        """One epoch of a run has ended."""
+        value = 100 * row[f"dev_{self._key}"]
+        text = f"{name}, seed {seed}: epoch {row['epoch'] + 1:.0f}, dev {self._key} {value:.2f}"
+        self.update(self._bar, advance=1, description=text)
+
+    def end(self, name: str, seed: int, result: Result) -> None:
+        """A run has ended."""
+        value = 100 * result.metrics["dev"][self._key]
+        text = f"{name}, seed {seed}: dev {self._key} {value:.2f} after {len(result.history)} epochs"
+        self.console.print(text, highlight=False)
+
+
+def _columns(task: Task, outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
+    """Parts and metrics: of the test set all of them where there is one, and of dev the task's own."""
+    parts = outcomes[0].results[0].metrics
+    return [("dev", task.metric), *(("test", metric) for metric in parts.get("test", {}))]
+
+
+def _cells(task: Task, outcomes: Sequence[Outcome]) -> list[list[tuple[str, bool]]]:
+    """What the table says of every outcome, and whether it is the best of its column."""
+    rows: list[list[tuple[str, bool]]] = [[] for _ in outcomes]
+    for part, metric in _columns(task, outcomes):
+        summaries = [outcome.summary(part, metric) for outcome in outcomes]
+        best = (max if task.maximise else min)(mean for mean, _ in summaries)
+        for row, outcome, (mean, deviation) in zip(rows, outcomes, summaries, strict=True):
+            spread = f" ± {100 * deviation:.2f}" if len(outcome.results) > 1 else ""
+            row.append((f"{100 * mean:.2f}{spread}", mean == best))
+    return rows
+
+
+def _seconds(outcome: Outcome) -> str:
+    return f"{sum(result.seconds for result in outcome.results) / len(outcome.results):.0f}"
+
+
+def as_table(task: Task, outcomes: Sequence[Outcome], title: str) -> Table:
+    """Mean and deviation over the seeds, the best of each column marked."""
+    table = Table(title=title, caption="percent; * best of the column")
+    table.add_column("objective")
+    for part, metric in _columns(task, outcomes):
+        table.add_column(f"{part} {metric}", justify="right")
+    table.add_column("seconds a run", justify="right")
+    for outcome, row in zip(outcomes, _cells(task, outcomes), strict=True):
+        table.add_row(outcome.name, *(f"{text} {'*' if best else ' '}" for text, best in row), _seconds(outcome))
+    return table
+
+
+def as_json(outcomes: Sequence[Outcome], **about: Any) -> str:
+    """Everything that was measured, and how."""
+    rows = [{"objective": outcome.name, "runs": [asdict(result) for result in outcome.results]} for outcome in outcomes]
+    return json.dumps({"structloss": __version__, **about, "results": rows}, indent=1, ensure_ascii=False) + "\n"
+
+
+def curves(task: Task, outcomes: Sequence[Outcome], title: str, form: str = "png") -> bytes:
+    """The task's metric on dev after every epoch."""
+    lines = {
+        outcome.name: [[100 * row[f"dev_{task.metric}"] for row in result.history] for result in outcome.results]
+        for outcome in outcomes
+    }
+    return plots.learning_curves(lines, title, f"dev {task.metric} (%)", form, digits=2)
+
+
+def as_page(task: Task, outcomes: Sequence[Outcome], title: str, about: str, more: str = "") -> str:
+    """Table and curves on one page; `more` is HTML that follows them."""
+    head = "".join(f"<th>{part} {metric}</th>" for part, metric in _columns(task, outcomes))
+    body = "".join(
+        f"<tr><td>{escape(outcome.name)}</td>"
+        + "".join(f"<td>{'<b>' if best else ''}{text}{'</b>' if best else ''}</td>" for text, best in row)
+        + f"<td>{_seconds(outcome)}</td></tr>"
+        for outcome, row in zip(outcomes, _cells(task, outcomes), strict=True)
+    )
+    seeds = len(outcomes[0].results)
+    spread = f"Mean and deviation over {seeds} seeds; each line of the picture is one of them." if seeds > 1 else ""
+    picture = curves(task, outcomes, f"dev {task.metric} after every epoch", "svg").decode()
+    return page(
+        title,
+        f"<p>{escape(about)}</p><p>Percent, the best of each column in bold. {spread}</p>"
+        f'<div class="wide"><table><thead><tr><th>objective</th>{head}<th>seconds a run</th></tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+        f"<figure>{picture[picture.index('<svg') :]}</figure>{more}",
+    )

@@ -1,0 +1,88 @@
+"""structloss compare: several objectives and seeds, in processes of their own."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("lightning", reason="Lightning (the extra train) is not installed")
+
+import test_training as training
+from structloss.cli import app
+from structloss.training.compare import Outcome, Trial, num_epochs
+from structloss.training.experiment import Result
+from structloss.training.fit import Plan
+
+files, _one_thread = training.files, training._one_thread
+
+
+def run(*arguments: object):
+    return CliRunner(env={"COLUMNS": "120"}).invoke(app, [str(x) for x in arguments])
+
+
+def test_a_comparison_and_its_resumption(files: Path) -> None:
+    common = (
+        "tagging", "--train", files / "train.txt", "--dev", files / "dev.txt", "--test", files / "dev.txt",
+        "--epochs", 3, "--warm-up", 1, "--no-progress",
+    )  # fmt: skip
+    more = ("--objective", "nll", "--objective", "hinge", "--seeds", 2, "--seed", 4, "--out", files / "all")
+    result = run("compare", *common, *more)
+    assert result.exit_code == 0, result.output
+    for line in ("warm-up-1, seed 4: dev f1", "nll, seed 5: dev f1", "hinge, seed 4: dev f1"):
+        assert line in result.output
+    written = json.loads((files / "all" / "results.json").read_text())
+    assert [row["objective"] for row in written["results"]] == ["nll", "hinge"]
+    assert (written["seeds"], written["loss"]) == ([4, 5], "hamming")
+    curves = [[r["dev_f1"] for r in one["history"]] for row in written["results"] for one in row["runs"]]
+    assert [len(curve) for curve in curves] == [3] * 4
+    assert curves[0][0] == curves[2][0]  # one warm-up
+    page = (files / "all" / "index.html").read_text()
+    assert "<svg" in page
+    assert not re.search(r"""(src|href)=["']?(?!#)""", page.replace("xlink:href", ""))  # no other file is needed
+    # A run of the comparison is what `train` gives.
+    alone = run("train", *common, "--objective", "hinge", "--seed", 4, "--out", files / "alone")
+    assert alone.exit_code == 0, alone.output
+    there = files / "all" / "runs" / "hinge-seed4"
+    for name in ("metrics.json", "result.json"):
+        a, b = (json.loads((folder / name).read_text()) for folder in (files / "alone", there))
+        a.pop("seconds", None), b.pop("seconds", None)
+        assert a == b
+    # What has ended is kept; what has not goes on after its last epoch.
+    kept = files / "all" / "runs" / "nll-seed5" / "result.json"
+    before = kept.stat().st_mtime_ns
+    (there / "result.json").unlink()
+    assert run("compare", *common, *more, "--resume").exit_code == 0
+    assert kept.stat().st_mtime_ns == before
+    again = json.loads((files / "all" / "results.json").read_text())
+    for one in (written, again):
+        for row in one["results"]:
+            for each in row["runs"]:
+                each.pop("seconds")
+    assert again == written
+
+
+def test_bad_options_and_files_leave_nothing_behind(files: Path) -> None:
+    result = run("compare", "tagging", "--train", files / "train.txt", "--objective", "svm", "--out", files / "all")
+    assert result.exit_code == 2
+    assert "objective: got 'svm'" in result.output
+    (files / "dev.txt").write_text("a D B-NP\nb D B-XX\n")
+    result = run(
+        "compare", "tagging", "--train", files / "train.txt", "--dev", files / "dev.txt", "--out", files / "all"
+    )
+    assert result.exit_code == 2
+    assert "dev.txt, line 2: got the label 'B-XX'" in result.output
+    assert not (files / "all").exists()
+
+
+def test_mean_and_deviation_over_seeds() -> None:
+    results = [Result([], {"dev": {"f1": value}}, 1.0) for value in (0.5, 0.7, 0.9)]
+    assert Outcome("a", results).summary("dev", "f1") == pytest.approx((0.7, 0.2))
+    assert Outcome("a", results[:1]).summary("dev", "f1") == (0.5, 0.0)
+
+
+def test_epochs_of_a_comparison_are_counted_once_for_a_warm_up() -> None:
+    trials = [Trial(name, {"order": order}, None) for name, order in (("a", 1), ("b", 2), ("c", 2))]  # type: ignore[arg-type]
+    assert num_epochs(trials, Plan(epochs=10, warm_up=4), [0, 1]) == 2 * (3 * 6 + 2 * 4)
+    assert num_epochs(trials, Plan(epochs=10), [0]) == 30
