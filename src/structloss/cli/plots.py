@@ -55,7 +55,7 @@ def learning_curves(
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside right center", frameon=False, title="last epoch", alignment="left")
     written = BytesIO()
-    with mpl.rc_context({"svg.hashsalt": "structloss", "svg.fonttype": "none"}):
+    with mpl.rc_context({"svg.hashsalt": "structloss"}):
         figure.savefig(written, format=form, metadata={"Date": None} if form == "svg" else None)
     return written.getvalue()
 

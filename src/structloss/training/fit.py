@@ -222,7 +222,8 @@ def fit(
     """
     last = out / CHECKPOINT
     resumes = plan.resume and last.is_file()
-    for name in ("lightning", "lightning.pytorch"):  # what it tells of hardware and products is of no use here
+    # What it tells of hardware and products is of no use here.
+    for name in ("lightning", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     lightning.seed_everything(plan.seed, verbose=False)
     training = Training(task, model, objective, train, dev, plan)
