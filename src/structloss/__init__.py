@@ -4,7 +4,17 @@ from importlib.metadata import version
 
 from structloss.automata import LossAutomaton, OpenAutomaton, TooManyStatesError, Transducer
 from structloss.decoding import mbr
-from structloss.losses import EditDistance, Hamming, Loss, NGram, RationalLoss, SmithWaterman, TropicalLoss
+from structloss.losses import (
+    BoundaryInsensitive,
+    BoundaryTolerance,
+    EditDistance,
+    Hamming,
+    Loss,
+    NGram,
+    RationalLoss,
+    SmithWaterman,
+    TropicalLoss,
+)
 from structloss.objectives import (
     DirectLoss,
     Hinge,
@@ -16,11 +26,13 @@ from structloss.objectives import (
     SlackHinge,
     SoftmaxMargin,
 )
-from structloss.structures import Chain, ChainLayer, Lattice, Strata, Structure, engine
+from structloss.structures import Chain, ChainLayer, Lattice, Segmentation, SemiMarkov, Strata, Structure, engine
 
 __version__ = version("structloss")
 
 __all__ = [
+    "BoundaryInsensitive",
+    "BoundaryTolerance",
     "Chain",
     "ChainLayer",
     "DirectLoss",
@@ -38,6 +50,8 @@ __all__ = [
     "RationalLoss",
     "RewardAugmented",
     "Risk",
+    "Segmentation",
+    "SemiMarkov",
     "SlackHinge",
     "SmithWaterman",
     "SoftmaxMargin",

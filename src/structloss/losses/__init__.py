@@ -1,6 +1,7 @@
 """What an answer costs against a reference: one file for each family of losses."""
 
 from structloss.losses.base import Loss, PositionLoss
+from structloss.losses.boundary import BoundaryInsensitive, BoundaryLoss, BoundaryTolerance
 from structloss.losses.edit import EditDistance, SmithWaterman
 from structloss.losses.hamming import Hamming
 from structloss.losses.machine import MachineLoss
@@ -9,6 +10,9 @@ from structloss.losses.rational import RationalLoss
 from structloss.losses.tropical import TropicalLoss
 
 __all__ = [
+    "BoundaryInsensitive",
+    "BoundaryLoss",
+    "BoundaryTolerance",
     "EditDistance",
     "Hamming",
     "Loss",
