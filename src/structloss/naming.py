@@ -4,7 +4,16 @@ from pathlib import Path
 from typing import Any
 
 from structloss import objectives
-from structloss.losses import EditDistance, Hamming, Loss, NGram, SmithWaterman, TropicalLoss
+from structloss.losses import (
+    BoundaryInsensitive,
+    BoundaryTolerance,
+    EditDistance,
+    Hamming,
+    Loss,
+    NGram,
+    SmithWaterman,
+    TropicalLoss,
+)
 
 OBJECTIVES: dict[str, type[objectives.Objective]] = {
     "nll": objectives.NegativeLogLikelihood,
@@ -21,6 +30,8 @@ LOSSES: dict[str, type[Loss]] = {
     "edit": EditDistance,
     "smith-waterman": SmithWaterman,
     "ngram": NGram,
+    "tolerance": BoundaryTolerance,
+    "insensitive": BoundaryInsensitive,
 }
 _WITHOUT_LOSS = (objectives.NegativeLogLikelihood, objectives.Perceptron)
 

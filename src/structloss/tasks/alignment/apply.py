@@ -1,0 +1,110 @@
+"""Align recordings with a trained model: one file, or many in parallel, where one that fails stops no other."""
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from structloss.tasks.alignment import audio, transcripts, words
+from structloss.tasks.alignment.frontend import features, seconds_of
+from structloss.tasks.alignment.segments import Segments
+from structloss.tasks.alignment.task import Aligner, Alignment
+from structloss.tasks.alignment.utterance import Utterance
+from structloss.training.directory import load
+from structloss.training.task import DataError, Example
+
+
+@dataclass(frozen=True)
+class Job:
+    """A recording, what is said in it, and the transcript with times to write."""
+
+    audio: Path
+    transcript: Path
+    out: Path
+
+
+@dataclass(frozen=True)
+class Done:
+    """How long a recording is, or what was wrong with it."""
+
+    job: Job
+    seconds: float = 0.0
+    error: str = ""
+
+
+def read_model(folder: Path) -> Aligner:
+    """The aligner of a model directory."""
+    _, model = load(folder, {Alignment.name: Alignment()})
+    assert isinstance(model, Aligner)
+    return model
+
+
+def phones_in(path: Path) -> tuple[str, ...]:
+    """The phones of a transcript: of one with times, or of a text of phones or words."""
+    if path.suffix.lower() in transcripts.SUFFIXES:
+        return transcripts.read(path).phones
+    return words.read(path)
+
+
+def align(model: Aligner, recording: Path, phones: Sequence[str]) -> Segments:
+    """When each phone starts and ends, in seconds; the last ends where the recording does."""
+    samples = audio.read(recording)
+    hop_ms = model.config["hop_ms"]
+    x = torch.from_numpy(features(samples, hop_ms, normalise=True))
+    example = Example(Utterance(recording.name, x, tuple(phones), hop_ms), (), None, str(recording))
+    with torch.no_grad():
+        starts = model.structure([model.encode(example)]).decode()[0]
+    if len(starts) != len(phones):
+        raise DataError(f"{recording}: has {len(x)} frames, into which {len(phones)} phones cannot be cut")
+    times = (*(seconds_of(start, hop_ms) for start in starts), len(samples) / audio.RATE)
+    return Segments(tuple(phones), times)
+
+
+def jobs_of(recording: Path, transcript: Path, out: Path) -> list[Job]:
+    """One job for a file, or for folders one for every recording that has a transcript of its name."""
+    if not recording.is_dir():
+        return [Job(recording, transcript, out)]
+    if not transcript.is_dir():
+        raise DataError(f"{transcript}: is no folder, but {recording} is: wanted a transcript for each recording")
+    texts = {
+        path.stem: path
+        for path in sorted(transcript.rglob("*"))
+        if path.suffix.lower() in (*transcripts.SUFFIXES, ".txt")
+    }
+    found = [path for path in sorted(recording.rglob("*")) if path.suffix.lower() in audio.SUFFIXES]
+    if not found:
+        raise DataError(f"{recording}: got no recording")
+    return [Job(p, texts.get(p.stem, transcript / f"{p.stem}.txt"), out / f"{p.stem}.TextGrid") for p in found]
+
+
+_model: Aligner  # of a worker
+
+
+def _start(folder: Path) -> None:
+    global _model
+    torch.set_num_threads(1)
+    _model = read_model(folder)
+
+
+def _work(job: Job) -> Done:
+    try:
+        segments = align(_model, job.audio, phones_in(job.transcript))
+        transcripts.write(job.out, segments)
+    except (ValueError, OSError) as error:
+        return Done(job, error=str(error))
+    return Done(job, segments.duration)
+
+
+def align_all(folder: Path, todo: Sequence[Job], processes: int) -> Iterator[Done]:
+    """Align with the model of a directory, so many recordings at a time, in the order they are ready."""
+    if len(todo) == 1 or processes == 1:
+        _start(folder)
+        yield from map(_work, todo)
+        return
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, spawn, _start, (folder,)) as pool:
+        for future in as_completed([pool.submit(_work, job) for job in todo]):
+            yield future.result()

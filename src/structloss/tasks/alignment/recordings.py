@@ -1,0 +1,67 @@
+"""A recording and its transcript: as files, and as samples with the phones' times."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from structloss.tasks.alignment import audio, transcripts
+from structloss.tasks.alignment.segments import Segments
+from structloss.training.task import DataError
+
+_LATER = 0.05  # seconds that a transcript may end after its recording: both are rounded by who made them
+
+
+@dataclass(frozen=True)
+class Speech:
+    """Samples, mono at 16 kHz, and the phones in them; the last one ends where the samples do."""
+
+    name: str
+    speaker: str
+    samples: NDArray[np.float32]
+    segments: Segments
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Where a recording and its transcript lie, and what reads the transcript."""
+
+    name: str
+    speaker: str
+    audio: Path
+    transcript: Path
+    reader: Callable[[Path], Segments] = transcripts.read
+
+    def read(self) -> Speech:
+        """Both, or a `DataError` that names the file; so is a transcript that is longer than its recording."""
+        samples = audio.read(self.audio)
+        segments, duration = self.reader(self.transcript), len(samples) / audio.RATE
+        if segments.duration > duration + _LATER or segments.starts[-1] >= duration:
+            raise DataError(
+                f"{self.transcript}: ends at {segments.duration:.3f} seconds, but {self.audio} at {duration:.3f}"
+            )
+        return Speech(self.name, self.speaker, samples, segments.until(duration))
+
+
+def in_folder(folder: Path | str) -> list[Recording]:
+    """The recordings of a folder and those below it that have a transcript beside them, under the same name.
+
+    A recording's name is its path in the folder without suffix, and its speaker the folder it lies in.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise DataError(f"{folder}: is not there, but wanted a folder of recordings")
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    written = {}
+    for suffix in reversed(transcripts.SUFFIXES):
+        written.update({path.with_suffix(""): path for path in files if path.suffix.lower() == suffix})
+    found = []
+    for path in files:
+        stem = path.with_suffix("")
+        if path.suffix.lower() in audio.SUFFIXES and stem in written:
+            found.append(Recording(stem.relative_to(folder).as_posix(), path.parent.name, path, written[stem]))
+    if not found:
+        raise DataError(f"{folder}: got no recording with a transcript beside it")
+    return found

@@ -1,0 +1,139 @@
+"""Train an aligner as McAllester 2010 does: a frame classifier on one part of the data, seven weights on another."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from structloss.losses import Loss
+from structloss.naming import loss_of, objective_of
+from structloss.objectives import DirectLoss, NegativeLogLikelihood, Objective
+from structloss.structures import Structure
+from structloss.tasks.alignment.classifier import KernelClassifier
+from structloss.tasks.alignment.frames import Frames, FrameTagger
+from structloss.tasks.alignment.task import Aligner, Alignment, feature_scale
+from structloss.tasks.alignment.utterance import Utterance
+from structloss.training.directory import load, write_bytes
+from structloss.training.fit import Plan, fit
+
+PAPER = (1500, 1796, 100)  # utterances for the classifier, for the weights, and held out
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Disjoint utterances for the classifier, for the weights, and held out."""
+
+    classifier: Sequence[Utterance]
+    weights: Sequence[Utterance]
+    held: Sequence[Utterance]
+
+    @classmethod
+    def of(cls, utterances: Sequence[Utterance], seed: int, proportions: tuple[int, int, int] = PAPER) -> Self:
+        """A random split in these proportions; where they add up to the number of utterances, in these numbers."""
+        order = list(range(len(utterances)))
+        random.Random(seed).shuffle(order)
+        if len(order) < 3:
+            raise ValueError(f"got {len(order)} aligned recordings, but wanted at least 3: each part needs one")
+        total = sum(proportions)
+        held = max(1, round(len(order) * proportions[2] / total))
+        first = min(max(1, round(len(order) * proportions[0] / total)), len(order) - held - 1)
+        parts = (order[:first], order[first : len(order) - held], order[len(order) - held :])
+        return cls(*([utterances[i] for i in part] for part in parts))
+
+
+class AnnealedDirectLoss(Objective):
+    r"""Direct loss with the theory's schedule, :math:`\eta^t = \epsilon^t = 1 / \sqrt{t}`, for steps of size 1."""
+
+    steps: Tensor
+
+    def __init__(self, loss: Loss, toward: bool = True) -> None:
+        super().__init__()
+        self.loss, self.toward = loss, toward
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def values(self, s: Structure, r: Any) -> Tensor:
+        """The direct loss at this step's epsilon, times eta * epsilon."""
+        self.steps += 1
+        epsilon: float = float(self.steps) ** -0.5
+        values: Tensor = DirectLoss(self.loss, epsilon, self.toward).values(s, r)
+        return epsilon * epsilon * values
+
+
+def prepare(
+    parts: Parts, settings: dict[str, Any], out: Path, seed: int,
+    on_progress: Callable[[str], None] = lambda text: None,
+) -> Aligner:  # fmt: skip
+    """An aligner whose classifier is trained and whose weights are 0; the classifier's own run is in out/classifier."""
+    task = Alignment()
+    examples = task.examples([*parts.classifier, *parts.weights])
+    config = task.configure(examples, {**task.settings, **settings})
+    torch.manual_seed(seed)
+    model = Aligner(config)
+    if isinstance(model.classifier, KernelClassifier):
+        numbers = {phone: i for i, phone in enumerate(config["labels"])}
+        frames = [(u.x, torch.tensor([numbers[p] for p in u.frame_phones()])) for u in parts.classifier]
+        for part in model.classifier.fit(frames, seed):
+            on_progress(f"classifier: {100 * part:.0f} %")
+    else:
+        kind = Frames()
+        wanted = {key: config[key] for key in ("labels", "inputs", "width", "context", "dropout")}
+        plan = Plan(**asdict(kind.defaults(wanted)), seed=seed, progress=False)
+        fit(
+            kind, FrameTagger(wanted), NegativeLogLikelihood(), kind.examples(parts.classifier),
+            kind.examples(parts.held), out / "classifier", plan,
+            lambda row: on_progress(f"classifier: {100 * row['dev_accuracy']:.1f} % of the frames are right"),
+        )  # fmt: skip
+        _, best = load(out / "classifier", {kind.name: kind})
+        assert isinstance(best, FrameTagger)
+        model.classifier.load_state_dict(best.network.state_dict())
+    scale = feature_scale(model, task.examples(parts.weights))
+    config["scale"] = scale.tolist()
+    model.scale.copy_(scale)
+    return model
+
+
+def train(
+    model: Aligner, parts: Parts, objective: Objective, out: Path, plan: Plan,
+    on_epoch: Callable[[dict[str, float]], None] | None = None,
+) -> list[dict[str, float]]:  # fmt: skip
+    """Train the weights, keep the best on the held-out part in `out`; a row for each epoch."""
+    task = Alignment()
+    if isinstance(objective, DirectLoss) and model.config["learns"] != "all":
+        plan = replace(plan, lr=plan.lr * objective.epsilon)  # update (8) is not divided by epsilon
+    return fit(task, model, objective, task.examples(parts.weights), task.examples(parts.held), out, plan, on_epoch)
+
+
+def objective_of_name(name: str, loss: str, hop_ms: float) -> Objective:
+    """As `structloss.naming` has it, "annealed" besides; the loss in milliseconds knows how long a frame is."""
+    made = loss_of(f"{loss}{',' if ':' in loss else ':'}frame_ms={hop_ms:g}" if "tau_ms" in loss else loss)
+    return AnnealedDirectLoss(made) if name == "annealed" else objective_of(name, made)
+
+
+def choose(
+    model: Aligner, parts: Parts, objective: str, loss: str, epsilons: Sequence[float], out: Path, epochs: int | None,
+    seed: int, on_progress: Callable[[str], None] = lambda text: None,
+) -> None:  # fmt: skip
+    """Train from the same start with each epsilon, and keep in `out` what is best on the held-out part."""
+    task = Alignment()
+    defaults = asdict(task.defaults(model.config)) | ({"epochs": epochs} if epochs else {})
+    plan = Plan(**defaults, seed=seed, progress=False)
+    names = [f"{objective}{',' if ':' in objective else ':'}epsilon={epsilon:g}" for epsilon in epsilons] or [objective]
+    begin = {key: value.clone() for key, value in model.state_dict().items()}
+    best: tuple[float, str] | None = None
+    for name in names:
+        model.load_state_dict(begin)
+        folder = (
+            out / "runs" / "".join(c if c.isalnum() or c in ".=-" else "-" for c in name) if len(names) > 1 else out
+        )
+        history = train(model, parts, objective_of_name(name, loss, model.config["hop_ms"]), folder, plan)
+        value = max(row[f"dev_{task.metric}"] for row in history)
+        on_progress(f"{name}: {100 * value:.2f} % of the held-out boundaries within 10 ms")
+        if best is None or value > best[0]:
+            best = value, name
+            if folder != out:
+                for file in ("config.json", "model.safetensors", "metrics.json"):
+                    write_bytes(out / file, (folder / file).read_bytes())

@@ -1,0 +1,116 @@
+"""Transcripts with times, read and written: TextGrid, .lab (HTK or xwaves), .phn (TIMIT) and .segs (festival)."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from structloss.tasks.alignment import textgrid
+from structloss.tasks.alignment.segments import Interval, Segments
+from structloss.tasks.text import numbered_lines
+from structloss.training.directory import write_text
+from structloss.training.task import DataError
+
+SUFFIXES = (".textgrid", ".lab", ".phn", ".segs")  # in any case of letters
+
+_HTK = 10_000_000  # units a second
+_TIMIT = 16_000  # samples a second
+_MOST_BYTES = 1 << 24
+_WHOLE = re.compile(r"[0-9]{1,15}")
+_DECIMAL = re.compile(r"[0-9]{1,15}(\.[0-9]{0,30})?")
+
+
+def read(path: Path | str, tier: str = "phones") -> Segments:
+    """The phones of a transcript, whose format is that of its suffix; `tier` is which one of a TextGrid.
+
+    - `.TextGrid`: the intervals of a tier, empty ones being silence.
+    - `.lab`: lines "start end phone" in HTK's units of 100 ns; or, after a line that is a bare #, xwaves' lines
+      "end colour phone" in seconds.
+    - `.phn`: lines "start end phone" in samples at 16 kHz, as TIMIT has them.
+    - `.segs`: xwaves' lines, as festival saves them.
+
+    Gaps are silence, named "sil". What cannot be read, or overlaps, is a `DataError` with the file and line, or tier.
+    """
+    path = Path(path)
+    suffix = _suffix(path)
+    if not path.is_file():
+        raise DataError(f"{path}: is not there, but wanted a transcript")
+    if path.stat().st_size > _MOST_BYTES:
+        raise DataError(f"{path}: has {path.stat().st_size} bytes, more than {_MOST_BYTES}")
+    if suffix == ".textgrid":
+        return textgrid.read(path, tier)
+    lines = [(f"{path}, line {number}", line.split()) for number, line in numbered_lines(path)]
+    header = next((i for i, (_, columns) in enumerate(lines) if columns == ["#"]), None)
+    if suffix == ".segs" and header is None:
+        raise DataError(f"{path}: got no line that is a bare #, after which segments start")
+    if suffix != ".phn" and header is not None:
+        intervals = _by_ends(lines[header + 1 :])
+    else:
+        intervals = _by_units(lines, _TIMIT if suffix == ".phn" else _HTK)
+    return Segments.from_intervals(intervals, str(path))
+
+
+def write(path: Path | str, segments: Segments, tier: str = "phones", *, xwaves: bool = False) -> None:
+    """Write a transcript in the format of its suffix, whole or not at all; a `.lab` is HTK's unless `xwaves`.
+
+    A ValueError if the format cannot say it: a name with white space outside of a TextGrid, or a phone that is shorter
+    than the format's unit of time.
+    """
+    path = Path(path)
+    suffix = _suffix(path)
+    if suffix == ".textgrid":
+        write_text(path, textgrid.written(segments, tier))
+        return
+    for phone in segments.phones:
+        if phone.split() != [phone]:
+            raise ValueError(f"segments: got the phone {phone!r}, but a name in {path.name} has no white space")
+    if suffix == ".segs" or (xwaves and suffix == ".lab"):
+        times = _rounded(segments, _HTK, path)
+        rows = [f"{end / _HTK:.7f} 100 {phone}" for end, phone in zip(times[1:], segments.phones, strict=True)]
+        rows.insert(0, "#")
+    else:
+        times = _rounded(segments, _TIMIT if suffix == ".phn" else _HTK, path)
+        rows = [f"{a} {b} {phone}" for a, b, phone in zip(times, times[1:], segments.phones, strict=False)]
+    write_text(path, "\n".join(rows) + "\n")
+
+
+def _suffix(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise DataError(f"{path}: got a transcript named {path.suffix!r}, but wanted .TextGrid, .lab, .phn or .segs")
+    return suffix
+
+
+def _rounded(segments: Segments, units: int, path: Path) -> list[int]:
+    times = [round(boundary * units) for boundary in segments.boundaries]
+    for a, b, phone in zip(times, times[1:], segments.phones, strict=False):
+        if a >= b:
+            raise ValueError(f"segments: got {phone!r} shorter than {1 / units} seconds, the unit of {path.name}")
+    return times
+
+
+def _by_units(lines: list[tuple[str, list[str]]], units: int) -> Iterator[Interval]:
+    """Lines of start, end and phone, times in whole units."""
+    wanted = "start, end and phone, times in " + ("samples" if units == _TIMIT else "units of 100 ns")
+    for where, columns in lines:
+        if columns:
+            start, end, phone = _three(where, columns, _WHOLE, (0, 1), wanted)
+            yield int(start) / units, int(end) / units, phone, where
+
+
+def _by_ends(lines: list[tuple[str, list[str]]]) -> Iterator[Interval]:
+    """Lines of end, colour and phone, times in seconds; each starts where the one before ends."""
+    last = 0.0
+    for where, columns in lines:
+        if columns:
+            end, _, phone = _three(where, columns, _DECIMAL, (0,), "end in seconds, colour and phone")
+            yield last, float(end), phone, where
+            last = float(end)
+
+
+def _three(
+    where: str, columns: list[str], number: re.Pattern[str], numbers: tuple[int, ...], wanted: str
+) -> tuple[str, str, str]:
+    """The first three columns; what follows them, as scores do in HTK, is not read."""
+    if len(columns) < 3 or not all(number.fullmatch(columns[i]) for i in numbers):
+        raise DataError(f"{where}: got {' '.join(columns)[:80]!r}, but wanted {wanted}")
+    return columns[0], columns[1], columns[2]
