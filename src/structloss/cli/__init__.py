@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from structloss import __version__
-from structloss.cli import compare, demo, train
+from structloss.cli import align, compare, demo, reproduce, speech, train
 
 __all__ = ["app"]
 
@@ -20,6 +20,9 @@ app.command()(train.train)
 app.command()(compare.compare)
 app.command()(train.predict)
 app.command()(train.evaluate)
+app.add_typer(align.app, name="align")
+app.add_typer(speech.app, name="speech")
+app.add_typer(reproduce.app, name="reproduce")
 
 
 def _print_version(wanted: bool) -> None:

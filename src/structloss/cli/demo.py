@@ -17,7 +17,7 @@ from structloss.cli.prepare import said_plainly
 if TYPE_CHECKING:
     from structloss.training.task import Example
 
-TRAIN, DEV, TEST = 3000, 500, 1000
+TRAIN, DEV, TEST = 2000, 500, 1000
 SETTINGS: dict[str, Any] = {"width": 64, "layers": 1, "dropout": 0.2}
 LOSS = "edit:cap=3"
 OBJECTIVES = {  # name: the order of the chain, and the objective

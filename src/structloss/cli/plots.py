@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from io import BytesIO
 from statistics import fmean
 
+import numpy as np
+from numpy.typing import NDArray
+
 # Okabe and Ito's colours, told apart by colour-blind readers too; their yellow, too pale for a line, is a brown here.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 
@@ -57,6 +60,59 @@ def learning_curves(
     written = BytesIO()
     with mpl.rc_context({"svg.hashsalt": "structloss"}):
         figure.savefig(written, format=form, metadata={"Date": None} if form == "svg" else None)
+    return written.getvalue()
+
+
+def alignment(samples: NDArray[np.float32], rate: int, rows: Mapping[str, Sequence[tuple[float, float, str]]]) -> bytes:
+    """A PNG of a spectrogram with the boundaries of each row of segments (start, end, name): the first above it.
+
+    The boundaries of the first row go through the spectrogram as lines, those of the others are dashed.
+    """
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    duration = len(samples) / rate
+    figure = Figure(figsize=(min(40, max(8, 3.2 * duration)), 4), dpi=120, layout="constrained")
+    axes = figure.add_subplot()
+    axes.specgram(samples + 1e-6, NFFT=400, Fs=rate, noverlap=320, cmap="Greys")
+    for i, (name, segments) in enumerate(rows.items()):
+        colour, top = _COLOURS[i % len(_COLOURS)], i == 0
+        for start, end, phone in segments:
+            axes.axvline(start, color=colour, linewidth=1.2, linestyle="-" if top else "--")
+            height = 1.02 + 0.07 * i
+            place = (start + end) / 2
+            axes.text(place, height, phone, color=colour, fontsize=8, ha="center", transform=axes.get_xaxis_transform())
+        axes.plot([], [], color=colour, linestyle="-" if top else "--", label=name)
+    axes.set_xlim(0, duration)
+    axes.set_ylim(0, 8000)
+    axes.set_xlabel("seconds")
+    axes.set_ylabel("Hz")
+    figure.legend(loc="outside lower right", ncols=len(rows), frameon=False)
+    written = BytesIO()
+    figure.savefig(written, format="png")
+    return written.getvalue()
+
+
+def tolerances(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], at: Sequence[int]) -> bytes:
+    """A PNG with a panel for each test set: percentages (mean, deviation) of each method at each tolerance, in ms."""
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5 * len(panels) + 3, 4.2), dpi=130, layout="constrained")
+    for i, (title, methods) in enumerate(panels.items()):
+        axes = figure.add_subplot(1, len(panels), i + 1)
+        for colour, (name, values) in zip(_COLOURS, methods.items(), strict=False):
+            means, deviations = zip(*values, strict=True)
+            label = name if i == 0 else None
+            axes.errorbar(at, means, deviations, color=colour, label=label, marker="o", markersize=4, capsize=3)
+        axes.set_title(title, loc="left")
+        axes.set_xticks(list(at), [f"{tolerance} ms" for tolerance in at])
+        axes.set_ylabel("boundaries within the tolerance (%)")
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right center", frameon=False)
+    written = BytesIO()
+    figure.savefig(written, format="png")
     return written.getvalue()
 
 

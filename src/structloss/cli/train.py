@@ -55,11 +55,12 @@ def train(
         plan = replace(ready.plan, devices=p["devices"], progress=p["progress"])
         result = run(ready.task, ready.data, ready.config, ready.objectives[0], p["out"], plan)
         if result is not None:
-            _print(result.metrics)
+            print_metrics(result.metrics)
             typer.echo(f"model: {p['out']}")
 
 
-def _print(rows: dict[str, dict[str, float]]) -> None:
+def print_metrics(rows: dict[str, dict[str, float]]) -> None:
+    """A table, in percent."""
     table = Table("", *next(iter(rows.values())))
     for name, metrics in rows.items():
         table.add_row(name, *(f"{100 * value:.2f}" for value in metrics.values()))
@@ -86,7 +87,7 @@ def evaluate(
         if as_json:
             typer.echo(json.dumps(metrics))
         else:
-            _print({data.name: metrics})
+            print_metrics({data.name: metrics})
 
 
 def predict(

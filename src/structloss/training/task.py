@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from structloss.structures import Chain
+from structloss.structures import Chain, Structure
 
 
 class DataError(ValueError):
@@ -18,10 +18,10 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class Example:
-    """What a model reads, the answer as names of labels, and whatever writes both back as they were read."""
+    """What a model reads, the answer (names of labels, mostly), and whatever writes both back as they were read."""
 
     x: Any
-    y: tuple[str, ...]
+    y: tuple[Any, ...]
     source: Any
     where: str  # file and line, for errors
     places: tuple[str, ...] = ()  # file and line of each label, where it has one of its own
@@ -41,7 +41,7 @@ class TaskModel(nn.Module, ABC):
         """What `structure` reads of one example: made once, before training."""
 
     @abstractmethod
-    def structure(self, encoded: Sequence[Any]) -> Chain:
+    def structure(self, encoded: Sequence[Any]) -> Structure:
         """The structure of a batch."""
 
     @abstractmethod
@@ -61,7 +61,7 @@ class TaskModel(nn.Module, ABC):
         """What `--marginals` calls the states of a position: labels, unless states write something else."""
         return self.names
 
-    def named(self, labels: Sequence[int]) -> tuple[str, ...]:
+    def named(self, labels: Sequence[int]) -> tuple[Any, ...]:
         """The names of labels."""
         return tuple(self.names[k] for k in labels)
 
@@ -101,7 +101,7 @@ class Task(ABC):
         """The model of a config."""
 
     @abstractmethod
-    def evaluate(self, examples: Sequence[Example], predictions: Sequence[Sequence[str]]) -> dict[str, float]:
+    def evaluate(self, examples: Sequence[Example], predictions: Sequence[Sequence[Any]]) -> dict[str, float]:
         """The metrics, the task's own first."""
 
     @abstractmethod
@@ -127,10 +127,10 @@ def check_settings(config: dict[str, Any], models: Sequence[str], ranges: Mappin
             raise ValueError(f"{key}: got {config[key]!r}, but wanted {low} to {high}")
 
 
-def predict(model: TaskModel, examples: Sequence[Example], batch_size: int = 64) -> list[tuple[str, ...]]:
+def predict(model: TaskModel, examples: Sequence[Example], batch_size: int = 64) -> list[tuple[Any, ...]]:
     """The best answer of each example."""
     model.eval()
-    found: list[tuple[str, ...]] = []
+    found: list[tuple[Any, ...]] = []
     with torch.no_grad():
         for i in range(0, len(examples), batch_size):
             batch = [model.encode(example) for example in examples[i : i + batch_size]]
@@ -167,6 +167,7 @@ def written_marginals(model: TaskModel, examples: Sequence[Example], batch_size:
     with torch.no_grad():
         for i in range(0, len(examples), batch_size):
             structure = model.structure([model.encode(example) for example in examples[i : i + batch_size]])
+            assert isinstance(structure, Chain)
             arcs = structure.marginals()
             states = arcs.reshape(*arcs.shape[:2], -1, arcs.shape[-1]).sum(2)
             for length, rows in zip(structure.lengths.tolist(), states, strict=True):

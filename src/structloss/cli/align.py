@@ -1,0 +1,154 @@
+"""`structloss align`: find when each phone of a recording starts, with a model trained on a tolerance."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from structloss.cli import options
+from structloss.cli.prepare import said_plainly
+from structloss.cli.train import print_metrics
+
+app = typer.Typer(help="Find when each phone of a recording starts.", no_args_is_help=True, rich_markup_mode="markdown")
+
+Folder = Annotated[
+    Path, typer.Argument(help="A folder of recordings, each with a TextGrid, .lab, .phn or .segs beside it.")
+]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Recordings at a time; by default one a core.")]
+
+
+@app.command()
+def train(
+    data: Folder,
+    out: Annotated[Path, typer.Option(help="The model directory to write.")] = Path("aligner"),
+    test: Annotated[Path | None, typer.Option(help="Another such folder, to evaluate the model on.")] = None,
+    objective: Annotated[
+        str, typer.Option(help="perceptron, hinge, direct, direct:toward=false, softmax-margin, risk, annealed, ...")
+    ] = "direct",
+    loss: Annotated[str, typer.Option(help="tolerance:tau_ms=10 or insensitive:tau_ms=10.")] = "tolerance:tau_ms=10",
+    epsilon: Annotated[
+        list[float] | None, typer.Option(help="Of direct loss; give several, and the best on held-out data is taken.")
+    ] = None,
+    hop: Annotated[float, typer.Option(help="Milliseconds from one frame to the next.")] = 10.0,
+    classifier: Annotated[str, typer.Option(help="network, or the paper's kernel.")] = "network",
+    learns: Annotated[
+        str, typer.Option(help="weights: the seven alone, as in the paper; all: the network too.")
+    ] = "weights",
+    epochs: options.Epochs = None,
+    seed: options.Seed = 0,
+) -> None:
+    """Train an aligner on recordings whose phones have times.
+
+    Example: `structloss align train corpus/train --test corpus/test --out aligner`
+    """
+    with said_plainly():
+        from structloss.tasks.alignment import train as training
+        from structloss.tasks.alignment.apply import read_model
+        from structloss.tasks.alignment.recordings import in_folder
+        from structloss.tasks.alignment.task import Alignment
+        from structloss.tasks.alignment.utterance import Utterance
+        from structloss.training.task import predict
+
+        console = Console(stderr=True)
+
+        def read(folder: Path) -> list[Utterance]:
+            found = in_folder(folder)
+            rows = track(found, f"reading {folder}", console=console, disable=not console.is_interactive)
+            return [Utterance.of(recording.read(), hop) for recording in rows]
+
+        parts = training.Parts.of(read(data), seed)
+        tests = read(test) if test else []
+        say = lambda text: console.print(text, highlight=False)  # noqa: E731
+        settings = {"classifier": classifier, "learns": learns}
+        model = training.prepare(parts, settings, out, seed, say)
+        training.choose(model, parts, objective, loss, epsilon or [], out, epochs, seed, say)
+        best, task = read_model(out), Alignment()
+        examples = {"held out": task.examples(parts.held), **({"test": task.examples(tests)} if tests else {})}
+        print_metrics({name: task.evaluate(rows, predict(best, rows)) for name, rows in examples.items()})
+        typer.echo(f"model: {out}")
+
+
+@app.command()
+def apply(
+    model: Annotated[Path, typer.Argument(help="The directory that `structloss align train` wrote.")],
+    audio: Annotated[Path, typer.Argument(help="A recording, or a folder of them.")],
+    transcript: Annotated[
+        Path, typer.Argument(help="Its phones or words, or a folder of such files of the same names.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The TextGrid (.lab, .phn) to write, or a folder.")],
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            help="A PNG of one recording's spectrogram with its boundaries, and the transcript's if it has times."
+        ),
+    ] = None,
+    jobs: Jobs = None,
+) -> None:
+    """Align recordings with what is said in them.
+
+    A transcript is a text of phones or of English words, which the dictionary turns into phones. What is wrong with one
+    file of a folder stops no other.
+
+    Example: `structloss align apply aligner speech.wav speech.txt -o speech.TextGrid`
+    """
+    with said_plainly():
+        import time
+
+        from structloss.tasks.alignment.apply import align_all, jobs_of
+        from structloss.training.compare import cores
+
+        todo = jobs_of(audio, transcript, out)
+        (out if audio.is_dir() else out.parent).mkdir(parents=True, exist_ok=True)
+        console, begin, failed, seconds = Console(stderr=True), time.perf_counter(), 0, 0.0
+        results = align_all(model, todo, min(jobs or cores(), len(todo)))
+        for done in track(results, "aligning", len(todo), console=console, disable=not console.is_interactive):
+            seconds += done.seconds
+            if done.error:
+                failed += 1
+                console.print(f"structloss: {done.error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        spent = time.perf_counter() - begin
+        if len(todo) > 1:
+            pace = f", {spent / seconds:.4f} seconds for each of theirs" if seconds else ""
+            typer.echo(f"aligned {len(todo) - failed} of {len(todo)} recordings in {spent:.1f} s{pace}")
+        if failed:
+            raise typer.Exit(1)
+        if picture is not None:
+            _draw(audio, transcript, out, picture)
+
+
+def _draw(recording: Path, transcript: Path, out: Path, picture: Path) -> None:
+    """What was found, and where the transcript has times, what should have been found."""
+    from structloss.cli import plots
+    from structloss.tasks.alignment import audio, transcripts
+    from structloss.training.directory import write_bytes
+
+    if recording.is_dir():
+        raise ValueError("--picture: is of one recording, but got a folder")
+    rows = {"found": list(transcripts.read(out))}
+    if transcript.suffix.lower() in transcripts.SUFFIXES:
+        rows = {"transcript": list(transcripts.read(transcript)), **rows}
+    write_bytes(picture, plots.alignment(audio.read(recording), audio.RATE, rows))
+    typer.echo(f"picture: {picture}")
+
+
+@app.command()
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="The directory that `structloss align train` wrote.")],
+    data: Folder,
+) -> None:
+    """Print which part of the boundaries is within 10, 20, 30 and 40 ms.
+
+    Example: `structloss align evaluate aligner corpus/test`
+    """
+    with said_plainly():
+        from structloss.tasks.alignment.apply import read_model
+        from structloss.tasks.alignment.recordings import in_folder
+        from structloss.tasks.alignment.task import Alignment
+        from structloss.tasks.alignment.utterance import Utterance
+        from structloss.training.task import predict
+
+        loaded, task = read_model(model), Alignment()
+        examples = task.examples([Utterance.of(r.read(), loaded.config["hop_ms"]) for r in in_folder(data)])
+        print_metrics({data.name: task.evaluate(examples, predict(loaded, examples))})

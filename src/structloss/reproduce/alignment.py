@@ -1,0 +1,105 @@
+"""McAllester 2010, Table 1: the part of boundaries within 10, 20, 30 and 40 ms, for each way to train an aligner."""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+
+import torch
+
+from structloss.tasks.alignment.recordings import Speech
+from structloss.tasks.alignment.sphinx import Sphinx
+from structloss.tasks.alignment.task import TOLERANCES, Alignment
+from structloss.tasks.alignment.train import Parts, choose, prepare
+from structloss.tasks.alignment.utterance import Utterance
+from structloss.training.directory import load
+from structloss.training.task import predict
+
+METHODS: dict[str, tuple[str, str]] = {  # objective and loss
+    "perceptron": ("perceptron", "insensitive:tau_ms=10"),
+    "structural SVM": ("hinge", "insensitive:tau_ms=10"),
+    "direct loss, tau-alignment": ("direct", "tolerance:tau_ms=10"),
+    "direct loss, tau-insensitive": ("direct", "insensitive:tau_ms=10"),
+}
+EPSILONS = (0.03, 0.1, 0.3, 1.1)
+OFF_THE_SHELF = "pocketsphinx"
+PAPER = {  # Table 1, on TIMIT
+    "Hosom (2009)": (79.30, 93.36, 96.74, 98.22),
+    "Keshet (2007)": (80.0, 92.3, 96.4, 98.2),
+    "direct loss, tau-alignment": (86.01, 94.08, 97.08, 98.44),
+    "direct loss, tau-insensitive": (85.72, 94.21, 97.21, 98.60),
+}
+
+
+@dataclass
+class Table:
+    """For each test set and each method, the metrics of every seed; and how many boundaries there are."""
+
+    rows: dict[str, dict[str, list[dict[str, float]]]] = field(default_factory=dict)
+    boundaries: dict[str, int] = field(default_factory=dict)
+
+    def add(self, test: str, method: str, metrics: dict[str, float]) -> None:
+        """What one run gave."""
+        self.rows.setdefault(test, {}).setdefault(method, []).append(metrics)
+
+    def summary(self, test: str, method: str, tolerance: int) -> tuple[float, float]:
+        """Mean and deviation over the seeds, in percent."""
+        values = [100 * metrics[f"{tolerance}ms"] for metrics in self.rows[test][method]]
+        return fmean(values), stdev(values) if len(values) > 1 else 0.0
+
+
+def table(
+    train: Sequence[Utterance], tests: Mapping[str, Sequence[Speech]], out: Path, seeds: Sequence[int], hop_ms: float,
+    settings: dict[str, str], epochs: int, say: Callable[[str], None], sphinx: bool = True,
+    epsilons: Sequence[float] = EPSILONS,
+) -> Table:  # fmt: skip
+    """Train under every method from every seed, and evaluate on every test set. The split, too, depends on the seed."""
+    result, task = Table(), Alignment()
+    known = {phone for utterance in train for phone in utterance.phones}
+    spoken: dict[str, list[Speech]] = {}
+    for name, speech in tests.items():
+        spoken[name] = [one for one in speech if known.issuperset(one.segments.phones)]
+        if len(spoken[name]) < len(speech):
+            say(f"{name}: {len(speech) - len(spoken[name])} recordings with phones that training lacks are left out")
+    examples = {name: task.examples([Utterance.of(s, hop_ms) for s in rows]) for name, rows in spoken.items()}
+    for name, rows in examples.items():
+        result.boundaries[name] = sum(len(example.y) - 1 for example in rows)
+    if sphinx:
+        for name, speech in spoken.items():
+            result.add(name, OFF_THE_SHELF, off_the_shelf(speech))
+            say(f"{OFF_THE_SHELF}, {name}: {_shown(result.rows[name][OFF_THE_SHELF][-1])}")
+    for seed in seeds:
+        parts = Parts.of(train, seed)
+        begun = prepare(parts, settings, out / f"seed{seed}", seed, say)
+        for method, (objective, loss) in METHODS.items():
+            folder = out / f"seed{seed}" / "".join(c if c.isalnum() else "-" for c in method)
+            grid = epsilons if objective == "direct" else ()
+            choose(copy.deepcopy(begun), parts, objective, loss, grid, folder, epochs, seed, say)
+            _, model = load(folder, {task.name: task})
+            for name, rows in examples.items():
+                result.add(name, method, task.evaluate(rows, predict(model, rows)))
+                say(f"{method}, seed {seed}, {name}: {_shown(result.rows[name][method][-1])}")
+    return result
+
+
+def _shown(metrics: dict[str, float]) -> str:
+    return " / ".join(f"{100 * value:.2f}" for value in metrics.values())
+
+
+def off_the_shelf(speech: Sequence[Speech]) -> dict[str, float]:
+    """How well pocketsphinx places boundaries; where it finds no alignment, all of them are wrong."""
+    errors: list[float] = []
+    with ThreadPoolExecutor(2) as pool:
+        for one, starts in zip(speech, pool.map(_sphinx_starts, speech), strict=True):
+            times = one.segments.starts
+            errors += (
+                [abs(a - b) for a, b in zip(starts, times, strict=True)][1:] if starts else [1.0] * (len(times) - 1)
+            )
+    found = torch.tensor(errors, dtype=torch.float64)
+    return {f"{t}ms": (found <= t / 1000 + 1e-9).double().mean().item() for t in TOLERANCES}
+
+
+def _sphinx_starts(speech: Speech) -> list[float] | None:
+    return Sphinx().starts(speech.samples, speech.segments.phones)

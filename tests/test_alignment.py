@@ -1,0 +1,259 @@
+"""Forced alignment end to end, on tones that stand for phones: features, training, and the commands."""
+
+import math
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+pytest.importorskip("lightning", reason="Lightning (the extra train) is not installed")
+pytest.importorskip("soundfile", reason="soundfile (the extra speech) is not installed")
+pytest.importorskip("kaldi_native_fbank", reason="kaldi-native-fbank (the extra speech) is not installed")
+pytest.importorskip("praatio", reason="praatio (the extra speech) is not installed")
+
+import structloss as sl
+from structloss.cli import app
+from structloss.tasks.alignment import audio, transcripts
+from structloss.tasks.alignment.classifier import KernelClassifier
+from structloss.tasks.alignment.feature_map import Durations, Features, segmentation
+from structloss.tasks.alignment.recordings import Speech
+from structloss.tasks.alignment.segments import Segments
+from structloss.tasks.alignment.train import AnnealedDirectLoss, Parts
+from structloss.tasks.alignment.utterance import Utterance, start_frames
+
+TONES = {"sil": 0.0, "aa": 300.0, "iy": 900.0, "s": 3000.0}
+
+
+def spoken(seed: int) -> Speech:
+    """Four to seven tones of random durations between silences."""
+    generator = random.Random(seed)
+    inner = [generator.choice(["aa", "iy", "s"])]
+    while len(inner) < generator.randint(4, 7):
+        inner.append(generator.choice([p for p in ("aa", "iy", "s") if p != inner[-1]]))
+    phones = ["sil", *inner, "sil"]
+    lengths = [int(generator.uniform(0.06, 0.16) * audio.RATE) for _ in phones]
+    noise = np.random.default_rng(seed)
+    pieces = [
+        0.3 * np.sin(2 * np.pi * TONES[p] * np.arange(n) / audio.RATE) + 0.003 * noise.standard_normal(n)
+        for p, n in zip(phones, lengths, strict=True)
+    ]
+    ends = np.cumsum(lengths) / audio.RATE
+    samples = np.concatenate(pieces).astype(np.float32)
+    return Speech(f"u{seed}", "tones", samples, Segments(tuple(phones), (0.0, *ends.tolist())))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    for part, seeds in (("train", range(40)), ("test", range(100, 110))):
+        (folder / part).mkdir()
+        for seed in seeds:
+            speech = spoken(seed)
+            audio.write(folder / part / f"u{seed}.wav", speech.samples)
+            transcripts.write(folder / part / f"u{seed}.TextGrid", speech.segments)
+            (folder / part / f"u{seed}.txt").write_text(" ".join(speech.segments.phones) + "\n")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def run(*arguments: object):
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(x) for x in arguments])
+
+
+@pytest.fixture(scope="module")
+def model(corpus: Path) -> Path:
+    out = corpus / "model"
+    more = ("--epochs", 2, "--epsilon", 0.1, "--epsilon", 0.3, "--test", corpus / "test")
+    result = run("align", "train", corpus / "train", "--out", out, *more)
+    assert result.exit_code == 0, result.output
+    assert "direct:epsilon=0.3" in result.output
+    return out
+
+
+def test_the_score_is_the_weights_times_the_features() -> None:
+    utterances = [Utterance.of(spoken(seed), 10.0) for seed in range(3)]
+    durations = Durations.of(utterances)
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(7, generator=generator)
+    features = []
+    for u in utterances:
+        confidence = torch.randn(len(u.phones), len(u.x), generator=generator)
+        features.append(Features.of(u.x, confidence, u.phones, durations))
+    structure = segmentation(weights, features)
+    references = [list(u.starts) for u in utterances]
+    padded = torch.nn.utils.rnn.pad_sequence([torch.tensor(r) for r in references], batch_first=True, padding_value=-1)
+    wanted = torch.stack([weights @ f.at(u.starts) for f, u in zip(features, utterances, strict=True)])
+    torch.testing.assert_close(structure.score(padded), wanted, rtol=1e-4, atol=1e-4)
+    shifted = [[0, *(s - 1 for s in u.starts[1:])] for u in utterances]
+    padded = torch.nn.utils.rnn.pad_sequence([torch.tensor(r) for r in shifted], batch_first=True, padding_value=-1)
+    wanted = torch.stack([weights @ f.at(r) for f, r in zip(features, shifted, strict=True)])
+    torch.testing.assert_close(structure.score(padded), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_the_gradient_of_direct_loss_is_the_difference_of_features() -> None:
+    """McAllester 2010, update (8)."""
+    u = Utterance.of(spoken(1), 10.0)
+    confidence = torch.randn(len(u.phones), len(u.x), generator=torch.Generator().manual_seed(0))
+    f = Features.of(u.x, confidence, u.phones, Durations.of([u]))
+    weights = torch.randn(7, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    loss, epsilon = sl.BoundaryTolerance(1), 2.0
+    sl.DirectLoss(loss, epsilon)(segmentation(weights, [f]), [list(u.starts)]).backward()
+    s = segmentation(weights.detach(), [f])
+    best, toward = s.decode()[0], s.augment(loss, [list(u.starts)], -epsilon).decode()[0]
+    assert best != toward
+    torch.testing.assert_close(weights.grad, (f.at(best) - f.at(toward)) / epsilon, rtol=1e-3, atol=1e-4)
+
+
+def test_start_frames_leave_a_frame_for_every_phone() -> None:
+    assert start_frames([0.0, 0.1, 0.1001, 0.1002], 10.0, 12) == (0, 9, 10, 11)
+    for frames in range(4, 12):
+        starts = start_frames([0.0, 0.1, 0.1001, 0.1002], 10.0, frames)
+        assert starts[0] == 0
+        assert all(b > a for a, b in zip(starts, (*starts[1:], frames), strict=True))
+    with pytest.raises(ValueError, match="every phone needs one"):
+        start_frames([0.0, 0.1], 10.0, 1)
+
+
+def test_parts_are_disjoint_and_in_the_papers_proportions() -> None:
+    utterances = [Utterance(str(i), torch.zeros(1, 1), ("a",), 10.0) for i in range(3396)]
+    parts = Parts.of(utterances, seed=1)
+    assert [len(p) for p in (parts.classifier, parts.weights, parts.held)] == [1500, 1796, 100]
+    assert len({u.name for p in (parts.classifier, parts.weights, parts.held) for u in p}) == 3396
+    assert [len(p) for p in vars(Parts.of(utterances[:3], 0)).values()] == [1, 1, 1]
+    with pytest.raises(ValueError, match="at least 3"):
+        Parts.of(utterances[:2], 0)
+
+
+def test_the_kernel_classifier_learns_tones() -> None:
+    utterances = [Utterance.of(spoken(seed), 10.0) for seed in range(12)]
+    names = sorted(TONES)
+    frames = [(u.x, torch.tensor([names.index(p) for p in u.frame_phones()])) for u in utterances]
+    classifier = KernelClassifier(utterances[0].x.shape[1], len(names), landmarks=100)
+    assert list(classifier.fit(frames[:9]))[-1] == 1.0
+    right = torch.cat([classifier(x[None])[0].argmax(1) == y for x, y in frames[9:]])
+    assert right.double().mean() > 0.8
+
+
+def test_the_theorys_schedule() -> None:
+    structure = sl.Segmentation(torch.tensor([[[0.0, 0.0, 0.0], [0.0, 1.0, 3.0]]], requires_grad=True))
+    loss, reference = sl.BoundaryTolerance(0), [[0, 1]]
+    objective = AnnealedDirectLoss(loss)
+    for t in (1, 2, 3):
+        epsilon = 1 / math.sqrt(t)
+        wanted = epsilon * epsilon * sl.DirectLoss(loss, epsilon)(structure, reference)
+        assert objective(structure, reference).item() == pytest.approx(wanted.item())
+
+
+def test_training_beats_guessing_and_evaluate_agrees(corpus: Path, model: Path) -> None:
+    result = run("align", "evaluate", model, corpus / "test")
+    assert result.exit_code == 0, result.output
+    values = [float(x) for x in result.output.replace("│", " ").split() if x.replace(".", "").isdigit()]
+    assert len(values) == 4
+    assert values == sorted(values)
+    assert values[1] > 80  # within 20 ms
+
+
+def test_a_whole_folder_in_which_some_files_are_broken(corpus: Path, model: Path, tmp_path: Path) -> None:
+    for i in (100, 101, 102, 103):
+        shutil.copy(corpus / "test" / f"u{i}.wav", tmp_path / f"u{i}.wav")
+        shutil.copy(corpus / "test" / f"u{i}.txt", tmp_path / f"u{i}.txt")
+    (tmp_path / "broken.wav").write_bytes(b"RIFF\x00\x00")
+    (tmp_path / "broken.txt").write_text("sil aa sil\n")
+    (tmp_path / "u101.txt").write_text("sil " + "aa iy " * 200 + "sil\n")
+    (tmp_path / "u102.txt").write_text("\n")
+    (tmp_path / "u103.txt").write_text("hello xyzzyq\n")
+    result = run("align", "apply", model, tmp_path, tmp_path, "-o", tmp_path / "out", "--jobs", 1)
+    assert result.exit_code == 1
+    said = result.output.replace("\n", " ")
+    for sentence in (
+        "broken.wav: cannot be read as a recording", "u101.wav: got 402 phones for", "u102.txt, line 1: got an empty",
+        "u103.txt, line 1: the dictionary lacks 'xyzzyq'", "aligned 1 of 5",
+    ):  # fmt: skip
+        assert sentence in said
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["u100.TextGrid"]
+    found, wanted = transcripts.read(tmp_path / "out" / "u100.TextGrid"), spoken(100).segments
+    assert found.phones == wanted.phones
+    picture = tmp_path / "picture.png"
+    one = (
+        "align",
+        "apply",
+        model,
+        tmp_path / "u100.wav",
+        corpus / "test" / "u100.TextGrid",
+        "-o",
+        tmp_path / "one.lab",
+    )
+    assert run(*one, "--picture", picture).exit_code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    errors = [abs(a - b) for a, b in zip(found.starts, wanted.starts, strict=True)]
+    assert sorted(errors)[len(errors) // 2] < 0.02
+
+
+def test_stereo_and_other_rates_are_aligned_alike(corpus: Path, model: Path, tmp_path: Path) -> None:
+    import soundfile
+
+    samples = spoken(100).samples
+    soundfile.write(tmp_path / "stereo.wav", np.stack([samples, samples], 1), audio.RATE)
+    up = np.interp(np.arange(len(samples) * 3) / 3, np.arange(len(samples)), samples)
+    soundfile.write(tmp_path / "fast.wav", up, 3 * audio.RATE)
+    soundfile.write(tmp_path / "mono.wav", samples, audio.RATE)
+    starts = []
+    for name in ("mono", "stereo", "fast"):
+        out = tmp_path / f"{name}.TextGrid"
+        result = run("align", "apply", model, tmp_path / f"{name}.wav", corpus / "test" / "u100.txt", "-o", out)
+        assert result.exit_code == 0, result.output
+        starts.append(transcripts.read(out).starts)
+    assert starts[0] == starts[1]
+    assert np.median(np.abs(np.array(starts[0]) - np.array(starts[2]))) <= 0.01
+
+
+def test_silence_is_aligned_somehow(model: Path, tmp_path: Path) -> None:
+    audio.write(tmp_path / "a.wav", np.zeros(audio.RATE, np.float32))
+    (tmp_path / "a.txt").write_text("sil aa sil\n")
+    result = run("align", "apply", model, tmp_path / "a.wav", tmp_path / "a.txt", "-o", tmp_path / "a.TextGrid")
+    assert result.exit_code == 0, result.output
+    assert transcripts.read(tmp_path / "a.TextGrid").duration == pytest.approx(1.0)
+
+
+@pytest.mark.skipif(
+    shutil.which("festival") is None or shutil.which("flite") is None,
+    reason="festival or flite is not installed: apt-get install festival festvox-kallpc16k flite",
+)
+def test_synthetic_speech_end_to_end(tmp_path: Path) -> None:
+    """Made, trained on, and aligned again, one recording from its words alone."""
+    more = ("--voice", "flite-slt", "--voice", "festival-kal", "--seed", 1)
+    made = run("speech", "make", "--out", tmp_path / "train", "--sentences", 24, *more)
+    assert made.exit_code == 0, made.output
+    assert "flite-slt: 24 recordings" in made.output
+    more = ("--objective", "hinge", "--loss", "insensitive:tau_ms=10", "--epochs", 1)
+    result = run("align", "train", tmp_path / "train", "--out", tmp_path / "model", *more)
+    assert result.exit_code == 0, result.output
+    (tmp_path / "some").mkdir()
+    for i in range(4):
+        for suffix in (".wav", ".TextGrid"):
+            shutil.copy(tmp_path / "train" / "flite-slt" / f"flite-slt-0000{i}{suffix}", tmp_path / "some")
+    more = (tmp_path / "some", tmp_path / "some", "-o", tmp_path / "out", "--jobs", 2)
+    result = run("align", "apply", tmp_path / "model", *more)
+    assert result.exit_code == 0, result.output
+    assert "aligned 4 of 4 recordings" in result.output
+    near = []
+    for path in sorted((tmp_path / "out").iterdir()):
+        found, wanted = transcripts.read(path), transcripts.read(tmp_path / "some" / path.name)
+        near += [abs(a - b) < 0.05 for a, b in zip(found.starts, wanted.starts, strict=True)]
+    assert sum(near) / len(near) > 0.7
+    one = tmp_path / "train" / "flite-slt" / "flite-slt-00000"
+    more = (one.with_suffix(".wav"), one.with_suffix(".txt"), "-o", tmp_path / "one.TextGrid")
+    result = run("align", "apply", tmp_path / "model", *more)
+    assert result.exit_code == 0, result.output
+    assert transcripts.read(tmp_path / "one.TextGrid").phones[0] == "sil"
