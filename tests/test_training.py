@@ -22,7 +22,7 @@ from structloss.tasks import TASKS
 from structloss.training.directory import load
 from structloss.training.experiment import Data
 from structloss.training.experiment import run as experiment
-from structloss.training.fit import Plan, _MovingAverage
+from structloss.training.fit import Plan, _MovingAverage, _nodes
 from structloss.training.task import DataError
 
 
@@ -213,6 +213,15 @@ def test_weights_are_averaged_and_a_resumed_run_goes_on_with_the_average(files: 
     assert plain.history[0]["train_objective"] == whole.history[0]["train_objective"]
     (a, b) = (load(files / name, TASKS)[1].state_dict() for name in ("whole", "plain"))
     assert not all(torch.equal(a[key], b[key]) for key in a)
+
+
+def test_machines_are_counted_from_what_torchrun_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    assert _nodes() == 1
+    monkeypatch.setenv("WORLD_SIZE", "6")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert _nodes() == 3
 
 
 def test_a_moving_average_forgets_the_beginning() -> None:

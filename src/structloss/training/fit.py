@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -86,6 +87,13 @@ def _world() -> tuple[int, int]:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_world_size(), torch.distributed.get_rank()
     return 1, 0
+
+
+def _nodes() -> int:
+    """How many machines torchrun has started this on; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", 1)) // int(
+        os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", 1))
+    )
 
 
 def is_first_process() -> bool:
@@ -240,8 +248,8 @@ def fit(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")
         trainer = lightning.Trainer(
-            max_epochs=plan.stop_after or plan.epochs, accelerator="cpu", devices=plan.devices,
-            strategy="ddp" if plan.devices > 1 else "auto", callbacks=callbacks,
+            max_epochs=plan.stop_after or plan.epochs, accelerator="cpu", devices=plan.devices, num_nodes=_nodes(),
+            strategy="ddp" if plan.devices * _nodes() > 1 else "auto", callbacks=callbacks,
             logger=[kind(out, name="", version="logs") for kind in (CSVLogger, TensorBoardLogger)],
             enable_progress_bar=plan.progress, enable_model_summary=False, num_sanity_val_steps=0,
             log_every_n_steps=20, use_distributed_sampler=False,
