@@ -12,7 +12,7 @@ import torch
 from structloss.tasks.alignment.recordings import Speech
 from structloss.tasks.alignment.sphinx import Sphinx
 from structloss.tasks.alignment.task import TOLERANCES, Alignment
-from structloss.tasks.alignment.train import Parts, choose, prepare
+from structloss.tasks.alignment.train import EPSILONS, Parts, choose, prepare
 from structloss.tasks.alignment.utterance import Utterance
 from structloss.training.directory import load
 from structloss.training.task import predict
@@ -23,7 +23,6 @@ METHODS: dict[str, tuple[str, str]] = {  # objective and loss
     "direct loss, tau-alignment": ("direct", "tolerance:tau_ms=10"),
     "direct loss, tau-insensitive": ("direct", "insensitive:tau_ms=10"),
 }
-EPSILONS = (0.03, 0.1, 0.3, 1.1)
 OFF_THE_SHELF = "pocketsphinx"
 PAPER = {  # Table 1, on TIMIT
     "Hosom (2009)": (79.30, 93.36, 96.74, 98.22),
