@@ -61,7 +61,10 @@ def train(
 
         parts = training.Parts.of(read(data), seed)
         tests = read(test) if test else []
-        say = lambda text: console.print(text, highlight=False)  # noqa: E731
+
+        def say(text: str) -> None:
+            console.print(text, highlight=False)
+
         settings = {"classifier": classifier, "learns": learns}
         model = training.prepare(parts, settings, out, seed, say)
         grid = epsilon or (training.EPSILONS if objective in ("direct", "direct:toward=false") else [])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from structloss.objectives import Objective
     from structloss.training.experiment import Data
     from structloss.training.fit import Plan
-    from structloss.training.task import Task
+    from structloss.training.task import FileTask
 
 _PATHS = ("train", "dev", "test", "out")
 _PLANNED = ("lr", "l2", "epochs", "batch_size", "patience")  # options that stand above a task's own defaults
@@ -34,7 +34,7 @@ def said_plainly() -> Iterator[None]:
 class Prepared:
     """All that is needed to train: the config is that of a new model."""
 
-    task: "Task"
+    task: "FileTask"
     data: "Data"
     config: dict[str, Any]
     objectives: "list[Objective]"
@@ -68,7 +68,7 @@ def prepared(context: typer.Context, objectives: Sequence[str]) -> Prepared:
     return Prepared(task, data, config, made, Plan(**plan, warm_up=p["warm_up"], seed=p["seed"], resume=p["resume"]))
 
 
-def _settings(task: "Task", given: Sequence[str]) -> dict[str, Any]:
+def _settings(task: "FileTask", given: Sequence[str]) -> dict[str, Any]:
     """The model's settings, with those given as key=value."""
     settings = dict(task.settings)
     for item in given:

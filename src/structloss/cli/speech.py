@@ -1,5 +1,6 @@
 """`structloss speech make`: recordings with exact phone times, from synthetic voices."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -42,6 +43,6 @@ def make(
         with Progress(console=console, transient=True, disable=not console.is_interactive) as bar:
             for name in voices:
                 task = bar.add_task(name, total=len(texts))
-                result = synthesise(texts, name, out / name, progress=lambda n, t=task: bar.advance(t, n))  # type: ignore[misc]
+                result = synthesise(texts, name, out / name, progress=partial(bar.advance, task))
                 dropped = f", {len(result.dropped)} dropped" if result.dropped else ""
                 typer.echo(f"{name}: {len(result.recordings)} recordings in {out / name}{dropped}")

@@ -14,7 +14,7 @@ from structloss.tasks.alignment.sphinx import Sphinx
 from structloss.tasks.alignment.task import TOLERANCES, Alignment
 from structloss.tasks.alignment.train import EPSILONS, Parts, choose, prepare
 from structloss.tasks.alignment.utterance import Utterance
-from structloss.training.directory import load
+from structloss.training.directory import file_name, load
 from structloss.training.task import predict
 
 METHODS: dict[str, tuple[str, str]] = {  # objective and loss
@@ -73,7 +73,7 @@ def table(
         parts = Parts.of(train, seed)
         begun = prepare(parts, settings, out / f"seed{seed}", seed, say)
         for method, (objective, loss) in METHODS.items():
-            folder = out / f"seed{seed}" / "".join(c if c.isalnum() else "-" for c in method)
+            folder = out / f"seed{seed}" / file_name(method)
             grid = epsilons if objective == "direct" else ()
             choose(copy.deepcopy(begun), parts, objective, loss, grid, folder, epochs, seed, say)
             _, model = load(folder, {task.name: task})

@@ -12,6 +12,7 @@ from statistics import fmean, stdev
 from typing import Any, Protocol
 
 from structloss.objectives import NegativeLogLikelihood, Objective
+from structloss.training.directory import file_name
 from structloss.training.experiment import RESULT, Data, Result, run
 from structloss.training.fit import CHECKPOINT, Plan
 from structloss.training.task import Task
@@ -68,7 +69,7 @@ def cores() -> int:
 
 def folder_of(out: Path, name: str, seed: int) -> Path:
     """Where a candidate is trained from a seed."""
-    return out / "runs" / f"{''.join(c if c.isalnum() or c in '.=-' else '-' for c in name)}-seed{seed}"
+    return out / "runs" / f"{file_name(name)}-seed{seed}"
 
 
 def compare(

@@ -4,12 +4,24 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from structloss.training.task import DataError, Task, TaskModel
 
+T = TypeVar("T", bound=Task)
+
 VERSION = 1
 _MOST_BYTES = 1 << 30
+
+
+def file_name(text: str) -> str:
+    """A name for a folder from what people call things.
+
+    Example:
+        >>> file_name("direct:epsilon=0.5")
+        'direct-epsilon=0.5'
+    """
+    return "".join(c if c.isalnum() or c in ".=-" else "-" for c in text)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -40,7 +52,7 @@ def save(folder: Path, task: Task, model: TaskModel, metrics: Mapping[str, Any])
     write_text(folder / "metrics.json", json.dumps(dict(metrics), indent=1))
 
 
-def load(folder: Path, tasks: Mapping[str, Task]) -> tuple[Task, TaskModel]:
+def load(folder: Path, tasks: Mapping[str, T]) -> tuple[T, TaskModel]:
     """Read a model directory, or a `DataError` that names the file."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file

@@ -12,7 +12,7 @@ import torch
 from structloss.objectives import Objective
 from structloss.training.directory import load, write_text
 from structloss.training.fit import Plan, fit, is_first_process
-from structloss.training.task import Example, Task, TaskModel, predict
+from structloss.training.task import Example, FileTask, Task, TaskModel, predict
 
 RESULT = "result.json"
 
@@ -26,7 +26,7 @@ class Data:
     test: Sequence[Example] = ()
 
     @classmethod
-    def read(cls, task: Task, train: Path, dev: Path | None, test: Path | None) -> "Data":
+    def read(cls, task: FileTask, train: Path, dev: Path | None, test: Path | None) -> "Data":
         """From files. Without `dev`, every tenth example of the training file is kept for it."""
         examples = task.read(train)
         held = task.read(dev) if dev else examples[::10]

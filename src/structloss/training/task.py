@@ -80,17 +80,12 @@ class Defaults:
 
 
 class Task(ABC):
-    """A kind of data."""
+    """A kind of data: a model for it, how to train that, and its metrics."""
 
     name: ClassVar[str]
     metric: ClassVar[str]  # the one that is reported, stopped on and compared
     maximise: ClassVar[bool]
-    loss: ClassVar[str]  # what it trains on by default
     settings: ClassVar[dict[str, Any]]  # of the model, with their defaults
-
-    @abstractmethod
-    def read(self, path: Path) -> list[Example]:
-        """The examples of a file, or a `DataError` that names it and the line."""
 
     @abstractmethod
     def configure(self, examples: Sequence[Example], settings: dict[str, Any]) -> dict[str, Any]:
@@ -107,6 +102,16 @@ class Task(ABC):
     @abstractmethod
     def defaults(self, settings: dict[str, Any]) -> Defaults:
         """How to train a model of these settings."""
+
+
+class FileTask(Task):
+    """A task whose examples come from one file each, and are written back as they were read."""
+
+    loss: ClassVar[str]  # what it trains on by default
+
+    @abstractmethod
+    def read(self, path: Path) -> list[Example]:
+        """The examples of a file, or a `DataError` that names it and the line."""
 
     @abstractmethod
     def write(

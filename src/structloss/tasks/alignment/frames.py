@@ -1,8 +1,7 @@
 """The frame classifier as a task of its own: every frame's phone, cross-entropy being the chain's of order 1."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -41,11 +40,7 @@ class Frames(Task):
     name = "frames"
     metric = "accuracy"
     maximise = True
-    loss = "hamming"
     settings: ClassVar[dict[str, Any]] = {"width": 192, "context": 5, "dropout": 0.2}
-
-    def read(self, path: Path) -> list[Example]:
-        raise NotImplementedError("frames come from aligned recordings: see `examples`")
 
     @staticmethod
     def examples(utterances: Sequence[Utterance]) -> list[Example]:
@@ -66,8 +61,3 @@ class Frames(Task):
         gold = [phone for example in examples for phone in example.y]
         right = sum(a == b for a, b in zip(gold, chain.from_iterable(predictions), strict=True))
         return {"accuracy": right / max(1, len(gold))}
-
-    def write(
-        self, example: Example, prediction: Sequence[str], marginals: Sequence[str] | None = None
-    ) -> Iterable[str]:
-        return prediction

@@ -1,8 +1,7 @@
 """Forced alignment: when each of the given phones starts, trained on the tolerance that is reported."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -101,7 +100,6 @@ class Alignment(Task):
     name = "alignment"
     metric = "10ms"
     maximise = True
-    loss = "boundary:tau=1"
     settings: ClassVar[dict[str, Any]] = {
         "classifier": "network",
         "learns": "weights",
@@ -110,9 +108,6 @@ class Alignment(Task):
         "dropout": 0.2,
         "landmarks": 500,
     }
-
-    def read(self, path: Path) -> list[Example]:
-        raise NotImplementedError("recordings are read by `structloss.tasks.alignment.corpus`")
 
     @staticmethod
     def examples(utterances: Sequence[Utterance]) -> list[Example]:
@@ -149,9 +144,3 @@ class Alignment(Task):
         )
         within = [(errors <= tolerance / 1000 + 1e-9).double().mean().item() for tolerance in TOLERANCES]
         return {f"{tolerance}ms": part for tolerance, part in zip(TOLERANCES, within, strict=True)}
-
-    def write(
-        self, example: Example, prediction: Sequence[Any], marginals: Sequence[str] | None = None
-    ) -> Iterable[str]:
-        pairs = zip(prediction, example.x.phones, strict=True)
-        return (f"{seconds_of(frame, example.x.hop_ms):.3f}\t{phone}" for frame, phone in pairs)

@@ -17,7 +17,7 @@ from structloss.tasks.alignment.classifier import KernelClassifier
 from structloss.tasks.alignment.frames import Frames, FrameTagger
 from structloss.tasks.alignment.task import Aligner, Alignment, feature_scale
 from structloss.tasks.alignment.utterance import Utterance
-from structloss.training.directory import load, write_bytes
+from structloss.training.directory import file_name, load, write_bytes
 from structloss.training.fit import Plan, fit
 
 PAPER = (1500, 1796, 100)  # utterances for the classifier, for the weights, and held out
@@ -129,9 +129,7 @@ def choose(
     best: tuple[float, str] | None = None
     for name in names:
         model.load_state_dict(begin)
-        folder = (
-            out / "runs" / "".join(c if c.isalnum() or c in ".=-" else "-" for c in name) if len(names) > 1 else out
-        )
+        folder = out / "runs" / file_name(name) if len(names) > 1 else out
         history = train(model, parts, objective_of_name(name, loss, model.config["hop_ms"]), folder, plan)
         value = max(row[f"dev_{task.metric}"] for row in history)
         on_progress(f"{name}: {100 * value:.2f} % of the held-out boundaries within 10 ms")

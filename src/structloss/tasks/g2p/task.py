@@ -11,7 +11,7 @@ from structloss.losses import EditDistance
 from structloss.structures import Chain, ChainLayer
 from structloss.tasks.g2p import pronunciations
 from structloss.tasks.g2p.inventory import inventory
-from structloss.training.task import DataError, Defaults, Example, Task, TaskModel, check_settings
+from structloss.training.task import DataError, Defaults, Example, FileTask, TaskModel, check_settings
 
 MODELS = ("bilstm", "transformer")
 _UNKNOWN, _EDGE, _FIRST_LETTER = 0, 1, 2
@@ -85,7 +85,7 @@ class LettersToSounds(TaskModel):
         return [torch.optim.Adam(self.parameters(), lr, weight_decay=l2 / examples)]
 
 
-class G2P(Task):
+class G2P(FileTask):
     """Words and their phones between tabs. `wer` is the part of words with any phone wrong; `per` the edit distance.
 
     `per` is divided by the number of phones, all words together.

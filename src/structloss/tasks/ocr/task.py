@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from structloss.structures import Chain, ChainLayer
 from structloss.tasks.ocr import letters
-from structloss.training.task import Defaults, Example, Task, TaskModel, check_settings
+from structloss.training.task import Defaults, Example, FileTask, TaskModel, check_settings
 
 MODELS = ("linear", "mlp", "cnn")
 _RANGES = {"order": (1, 4), "width": (1, 4096), "dropout": (0.0, 0.99), "window": (0, 8)}
@@ -64,7 +64,7 @@ def _features(model: str, width: int, dropout: float) -> tuple[nn.Module, int]:
     ), width  # fmt: skip
 
 
-class Ocr(Task):
+class Ocr(FileTask):
     """An npz of handwritten words; behind its name and a colon stand the folds to take: 1, 1-9 or all-but-1."""
 
     name = "ocr"

@@ -13,7 +13,7 @@ from structloss.tasks.sparse import FeatureIndex, RowAdagrad, SparseLinear, Spar
 from structloss.tasks.tagging import conll
 from structloss.tasks.tagging.chunks import chunk_score
 from structloss.tasks.tagging.features import window
-from structloss.training.task import Defaults, Example, Task, TaskModel, check_settings
+from structloss.training.task import Defaults, Example, FileTask, TaskModel, check_settings
 
 MODELS = ("sparse", "bilstm")
 _RANGES = {"order": (1, 4), "min_count": (1, 1 << 30), "width": (1, 4096), "dropout": (0.0, 0.99)}
@@ -82,7 +82,7 @@ def _columns(tokens: Sequence[Sequence[str]]) -> list[list[str]]:
     return [[token[0].lower(), token[0][-3:], *token[1:]] for token in tokens]
 
 
-class Tagging(Task):
+class Tagging(FileTask):
     """CoNLL columns or CoNLL-U. The label is the last column (UPOS in CoNLL-U), the others are read.
 
     `f1` is that of chunks where labels are IOB; elsewhere every token is a chunk of its own, and it is the accuracy.
