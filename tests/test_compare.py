@@ -11,6 +11,7 @@ pytest.importorskip("lightning", reason="Lightning (the extra train) is not inst
 
 import test_training as training
 from structloss.cli import app
+from structloss.objectives import NegativeLogLikelihood
 from structloss.training.compare import Outcome, Trial, num_epochs
 from structloss.training.experiment import Result
 from structloss.training.fit import Plan
@@ -83,6 +84,6 @@ def test_mean_and_deviation_over_seeds() -> None:
 
 
 def test_epochs_of_a_comparison_are_counted_once_for_a_warm_up() -> None:
-    trials = [Trial(name, {"order": order}, None) for name, order in (("a", 1), ("b", 2), ("c", 2))]  # type: ignore[arg-type]
+    trials = [Trial(name, {"order": order}, NegativeLogLikelihood()) for name, order in (("a", 1), ("b", 2), ("c", 2))]
     assert num_epochs(trials, Plan(epochs=10, warm_up=4), [0, 1]) == 2 * (3 * 6 + 2 * 4)
     assert num_epochs(trials, Plan(epochs=10), [0]) == 30

@@ -85,6 +85,14 @@ def test_the_inventory_has_what_letters_write() -> None:
     assert set(found) == {(), ("A",), ("B",), ("S",), ("SH",), ("E",), ("K", "S")}
 
 
+def test_a_long_word_with_few_phones_is_cut_too() -> None:
+    """Its probability is 0 in floating point."""
+    pairs = [("ab", ("A", "B")), ("ab" * 128, ("A",)), ("a" * 3, tuple("B" * 30))]
+    strings = set(inventory(pairs))
+    assert () in strings
+    assert all(cuts._can_write(len(letters), phones, strings) for letters, phones in pairs)
+
+
 words = st.lists(
     st.tuples(st.text("abc", min_size=1, max_size=4), st.lists(st.sampled_from("ABC"), max_size=6).map(tuple)),
     min_size=1,

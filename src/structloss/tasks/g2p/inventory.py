@@ -1,6 +1,7 @@
 """Which strings of phones a letter may stand for, learned from words and their phones by EM."""
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 Phones = tuple[str, ...]
@@ -26,13 +27,14 @@ def inventory(words: Sequence[Word], longest: int = 2, min_count: int = 1, round
     spans = [max(longest, -(-len(phones) // max(1, len(letters)))) for letters, phones in words]
     probability: dict[tuple[str, Phones], float] = {}
     for _ in range(rounds):
-        counts: Counter[tuple[str, Phones]] = Counter()
+        counts: dict[tuple[str, Phones], float] = defaultdict(float)
         for (letters, phones), span in zip(words, spans, strict=True):
-            counts.update(_expected(letters, phones, span, probability))
-        totals: Counter[str] = Counter()
+            for key, count in _expected(letters, phones, span, probability).items():
+                counts[key] += count
+        totals: dict[str, float] = defaultdict(float)
         for (letter, _), count in counts.items():
             totals[letter] += count
-        probability = {key: count / totals[key[0]] for key, count in counts.items()}
+        probability = {key: max(count / totals[key[0]], _UNSEEN) for key, count in counts.items()}
     used = Counter(
         string
         for (letters, phones), span in zip(words, spans, strict=True)
@@ -65,8 +67,11 @@ def _weights(
 
 def _expected(
     letters: Sequence[str], phones: Phones, span: int, probability: dict[tuple[str, Phones], float]
-) -> Counter[tuple[str, Phones]]:
-    """How often each letter writes each string, on average over all cuts of one word: forward-backward."""
+) -> dict[tuple[str, Phones], float]:
+    """How often each letter writes each string, on average over all cuts of one word: forward-backward.
+
+    Nothing of a word so long and so improbable that its probability is 0 in floating point.
+    """
     weights = _weights(letters, phones, span, probability)
     forward: dict[tuple[int, int], float] = {(0, 0): 1.0}
     for (t, i, j), w in weights.items():
@@ -76,11 +81,11 @@ def _expected(
     for (t, i, j), w in reversed(weights.items()):
         backward[t, i] = backward.get((t, i), 0.0) + w * backward.get((t + 1, j), 0.0)
     total = forward.get(end, 0.0)
-    counts: Counter[tuple[str, Phones]] = Counter()
+    counts: dict[tuple[str, Phones], float] = defaultdict(float)
     for (t, i, j), w in weights.items():
         share = forward.get((t, i), 0.0) * w * backward.get((t + 1, j), 0.0)
-        if share:
-            counts[letters[t], phones[i:j]] += share / total  # type: ignore[assignment]
+        if share and total:
+            counts[letters[t], phones[i:j]] += share / total
     return counts
 
 
@@ -88,11 +93,11 @@ def _best(
     letters: Sequence[str], phones: Phones, span: int, probability: dict[tuple[str, Phones], float]
 ) -> list[Phones]:
     """The strings of the most probable cut."""
-    value: dict[tuple[int, int], float] = {(0, 0): 1.0}
+    value: dict[tuple[int, int], float] = {(0, 0): 0.0}
     begin: dict[tuple[int, int], int] = {}
     for (t, i, j), w in _weights(letters, phones, span, probability).items():
-        worth = value.get((t, i), 0.0) * w
-        if worth > value.get((t + 1, j), 0.0):
+        worth = value.get((t, i), -math.inf) + math.log(w)
+        if worth > value.get((t + 1, j), -math.inf):
             value[t + 1, j], begin[t + 1, j] = worth, i
     strings: list[Phones] = []
     j = len(phones)
