@@ -62,12 +62,19 @@ def test_a_comparison_and_its_resumption(files: Path) -> None:
             for each in row["runs"]:
                 each.pop("seconds")
     assert again == written
+    other = run("compare", *common, *more, "--resume", "--lr", 0.5)
+    assert other.exit_code == 2
+    assert "was made of other data or with other settings" in other.output.replace("\n", " ")
 
 
 def test_bad_options_and_files_leave_nothing_behind(files: Path) -> None:
     result = run("compare", "tagging", "--train", files / "train.txt", "--objective", "svm", "--out", files / "all")
     assert result.exit_code == 2
     assert "objective: got 'svm'" in result.output
+    (files / "config.json").write_text(json.dumps({"objective": ["nll", "nll"], "train": str(files / "train.txt")}))
+    result = run("compare", "tagging", "--config", files / "config.json", "--out", files / "all")
+    assert result.exit_code == 2
+    assert "--objective: got nll, nll, but wanted each of them once" in result.output
     (files / "dev.txt").write_text("a D B-NP\nb D B-XX\n")
     result = run(
         "compare", "tagging", "--train", files / "train.txt", "--dev", files / "dev.txt", "--out", files / "all"

@@ -45,15 +45,14 @@ def compare(
     """
     with said_plainly():
         plots.require_matplotlib()
-        names = context.params["objective"] or OBJECTIVES
-        ready = prepared(context, names)
+        ready = prepared(context, OBJECTIVES)
         from structloss.cli import comparison
         from structloss.training.compare import Trial, cores, num_epochs
         from structloss.training.compare import compare as run
         from structloss.training.directory import write_text
 
         p = context.params
-        trials = [Trial(name, ready.config, made) for name, made in zip(names, ready.objectives, strict=True)]
+        trials = [Trial(name, ready.config, made) for name, made in ready.objectives.items()]
         numbers = range(p["seed"], p["seed"] + p["seeds"])
         with comparison.EpochsBar(ready.task, num_epochs(trials, ready.plan, numbers), p["progress"]) as bar:
             outcomes = run(ready.task, ready.data, trials, p["out"], ready.plan, numbers, p["jobs"] or cores(), bar)

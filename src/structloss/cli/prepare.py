@@ -37,14 +37,14 @@ class Prepared:
     task: "FileTask"
     data: "Data"
     config: dict[str, Any]
-    objectives: "list[Objective]"
+    objectives: "dict[str, Objective]"
     plan: "Plan"
 
 
-def prepared(context: typer.Context, objectives: Sequence[str]) -> Prepared:
+def prepared(context: typer.Context, objectives: Sequence[str] = ()) -> Prepared:
     """Read the files, and find what is wrong with files and options before anything is trained or written.
 
-    The objectives are those named, or else the one of the command's own option.
+    Where neither the command line nor --config names an objective, those given here are taken.
     """
     _take_config(context)
     p = context.params
@@ -59,7 +59,11 @@ def prepared(context: typer.Context, objectives: Sequence[str]) -> Prepared:
         raise ValueError("--train: wanted the file to train on")
     task = TASKS[p["task"]]
     settings = _settings(task, p["setting"] or [])
-    made = [objective_of(name, p["loss"] or task.loss) for name in objectives or [p["objective"]]]
+    named = p["objective"] or objectives
+    names = [named] if isinstance(named, str) else list(named)
+    if len(set(names)) < len(names):
+        raise ValueError(f"--objective: got {', '.join(names)}, but wanted each of them once")
+    made = {name: objective_of(name, p["loss"] or task.loss) for name in names}
     data = Data.read(task, p["train"], p["dev"], p["test"])
     config = task.configure(data.train, settings)
     if not p["unknown_labels"]:

@@ -48,12 +48,12 @@ def train(
     Example: `structloss train tagging --train train.txt --dev dev.txt --out model --objective softmax-margin`
     """
     with said_plainly():
-        ready = prepared(context, [])
+        ready = prepared(context)
         from structloss.training.experiment import run
 
         p = context.params
         plan = replace(ready.plan, devices=p["devices"], progress=p["progress"])
-        result = run(ready.task, ready.data, ready.config, ready.objectives[0], p["out"], plan)
+        result = run(ready.task, ready.data, ready.config, next(iter(ready.objectives.values())), p["out"], plan)
         if result is not None:
             print_metrics(result.metrics)
             typer.echo(f"model: {p['out']}")

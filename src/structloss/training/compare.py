@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from structloss.objectives import NegativeLogLikelihood, Objective
 from structloss.training.directory import file_name
-from structloss.training.experiment import RESULT, Data, Result, run
+from structloss.training.experiment import RESULT, Data, Result, how_made, run
 from structloss.training.fit import CHECKPOINT, Plan
 from structloss.training.task import Task
 
@@ -89,12 +89,14 @@ def compare(
 
         def submit(trial: Trial, seed: int, own: Plan, then: list[Trial]) -> None:
             folder = folder_of(out, trial.name, seed)
-            ended = Result.read(folder) if own.resume else None
+            own = replace(own, seed=seed, progress=False)
+            made = how_made(data, trial.config, trial.objective, own)
+            ended = Result.read(folder, made) if plan.resume else None
             if ended is not None:
                 finish(trial.name, seed, ended, then)
                 return
             (folder / RESULT).unlink(missing_ok=True)
-            work = pool.submit(_work, trial, folder, replace(own, seed=seed, progress=False))
+            work = pool.submit(_work, trial, folder, own)
             running[work] = trial.name, seed, then
 
         def finish(name: str, seed: int, result: Result, then: list[Trial]) -> None:

@@ -1,9 +1,10 @@
 """One experiment: a task's data, a model, an objective; trained, and the best of its epochs evaluated."""
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,25 @@ class Result:
     history: list[dict[str, float]]
     metrics: dict[str, dict[str, float]]
     seconds: float
+    made: str = ""  # how, in a word that changes with anything that matters
 
     @classmethod
-    def read(cls, folder: Path) -> "Result | None":
-        """That of a run that has ended in this folder."""
+    def read(cls, folder: Path, made: str) -> "Result | None":
+        """That of a run that has ended in this folder; a ValueError where it was made otherwise."""
         path = folder / RESULT
-        return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+        if not path.is_file():
+            return None
+        result = cls(**json.loads(path.read_text(encoding="utf-8")))
+        if result.made != made:
+            raise ValueError(f"{path}: was made of other data or with other settings; without --resume it is made anew")
+        return result
+
+
+def how_made(data: Data, config: Mapping[str, Any], objective: Objective, plan: Plan) -> str:
+    """A number that two runs share if they are of the same examples, model, objective and plan."""
+    own = replace(plan, resume=False, progress=False, devices=1)
+    examples = [[(e.where, e.y) for e in part] for part in (data.train, data.dev, data.test)]
+    return hashlib.sha256(repr((examples, sorted(config.items()), repr(objective), own)).encode()).hexdigest()[:16]
 
 
 def run(
@@ -73,6 +87,6 @@ def run(
     _, best = load(out, {task.name: task})
     parts = {"dev": data.dev, "test": data.test} if data.test else {"dev": data.dev}
     metrics = {name: task.evaluate(examples, predict(best, examples)) for name, examples in parts.items()}
-    result = Result(history, metrics, time.perf_counter() - begin)
+    result = Result(history, metrics, time.perf_counter() - begin, how_made(data, config, objective, plan))
     write_text(out / RESULT, json.dumps(asdict(result), indent=1))
     return result
