@@ -18,6 +18,7 @@ pytest.importorskip("praatio", reason="praatio (the extra speech) is not install
 import structloss as sl
 from structloss.cli import app
 from structloss.tasks.alignment import audio, transcripts
+from structloss.tasks.alignment.apply import jobs_of
 from structloss.tasks.alignment.classifier import KernelClassifier
 from structloss.tasks.alignment.feature_map import Durations, Features, segmentation
 from structloss.tasks.alignment.recordings import Speech
@@ -198,6 +199,15 @@ def test_a_whole_folder_in_which_some_files_are_broken(corpus: Path, model: Path
     assert picture.read_bytes().startswith(b"\x89PNG")
     errors = [abs(a - b) for a, b in zip(found.starts, wanted.starts, strict=True)]
     assert sorted(errors)[len(errors) // 2] < 0.02
+
+
+def test_recordings_of_one_name_in_two_folders_stay_apart(tmp_path: Path) -> None:
+    for name in ("a/u.wav", "a/u.txt", "a/u.TextGrid", "b/u.wav", "b/u.lab", "b/v.wav"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = [(job.audio, job.transcript, job.out) for job in jobs_of(tmp_path, tmp_path, tmp_path / "out")]
+    names = [("a/u.wav", "a/u.txt", "out/a/u"), ("b/u.wav", "b/u.lab", "out/b/u"), ("b/v.wav", "b/v.txt", "out/b/v")]
+    assert found == [(tmp_path / a, tmp_path / t, tmp_path / f"{o}.TextGrid") for a, t, o in names]
 
 
 def test_stereo_and_other_rates_are_aligned_alike(corpus: Path, model: Path, tmp_path: Path) -> None:

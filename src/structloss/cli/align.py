@@ -105,7 +105,6 @@ def apply(
         from structloss.training.compare import cores
 
         todo = jobs_of(audio, transcript, out)
-        (out if audio.is_dir() else out.parent).mkdir(parents=True, exist_ok=True)
         console, begin, failed, seconds = Console(stderr=True), time.perf_counter(), 0, 0.0
         results = align_all(model, todo, min(jobs or cores(), len(todo)))
         for done in track(results, "aligning", len(todo), console=console, disable=not console.is_interactive):

@@ -64,20 +64,25 @@ def align(model: Aligner, recording: Path, phones: Sequence[str]) -> Segments:
 
 
 def jobs_of(recording: Path, transcript: Path, out: Path) -> list[Job]:
-    """One job for a file, or for folders one for every recording that has a transcript of its name."""
+    """One job for a file, or for folders one for every recording, with the transcript of the same name and subfolder.
+
+    A text is preferred to a transcript with times; where there is neither, the job says so when it is done.
+    """
     if not recording.is_dir():
         return [Job(recording, transcript, out)]
     if not transcript.is_dir():
         raise DataError(f"{transcript}: is no folder, but {recording} is: wanted a transcript for each recording")
-    texts = {
-        path.stem: path
-        for path in sorted(transcript.rglob("*"))
-        if path.suffix.lower() in (*transcripts.SUFFIXES, ".txt")
-    }
-    found = [path for path in sorted(recording.rglob("*")) if path.suffix.lower() in audio.SUFFIXES]
-    if not found:
+    texts: dict[Path, Path] = {}
+    for suffix in (*transcripts.SUFFIXES, ".txt"):
+        found = (path for path in transcript.rglob("*") if path.suffix.lower() == suffix)
+        texts.update({path.relative_to(transcript).with_suffix(""): path for path in found})
+    jobs = []
+    for path in sorted(path for path in recording.rglob("*") if path.suffix.lower() in audio.SUFFIXES):
+        name = path.relative_to(recording).with_suffix("")
+        jobs.append(Job(path, texts.get(name, transcript / f"{name}.txt"), out / f"{name}.TextGrid"))
+    if not jobs:
         raise DataError(f"{recording}: got no recording")
-    return [Job(p, texts.get(p.stem, transcript / f"{p.stem}.txt"), out / f"{p.stem}.TextGrid") for p in found]
+    return jobs
 
 
 _model: Aligner  # of a worker
@@ -92,6 +97,7 @@ def _start(folder: Path) -> None:
 def _work(job: Job) -> Done:
     try:
         segments = align(_model, job.audio, phones_in(job.transcript))
+        job.out.parent.mkdir(parents=True, exist_ok=True)
         transcripts.write(job.out, segments)
     except (ValueError, OSError) as error:
         return Done(job, error=str(error))
