@@ -23,7 +23,8 @@ from structloss.tasks.alignment.classifier import KernelClassifier
 from structloss.tasks.alignment.feature_map import Durations, Features, segmentation
 from structloss.tasks.alignment.recordings import Speech
 from structloss.tasks.alignment.segments import Segments
-from structloss.tasks.alignment.train import AnnealedDirectLoss, Parts
+from structloss.tasks.alignment.task import PassiveAggressiveSteps
+from structloss.tasks.alignment.train import AnnealedDirectLoss, Parts, candidates
 from structloss.tasks.alignment.utterance import Utterance, start_frames
 
 TONES = {"sil": 0.0, "aa": 300.0, "iy": 900.0, "s": 3000.0}
@@ -154,6 +155,23 @@ def test_the_theorys_schedule() -> None:
         epsilon = 1 / math.sqrt(t)
         wanted = epsilon * epsilon * sl.DirectLoss(loss, epsilon)(structure, reference)
         assert objective(structure, reference).item() == pytest.approx(wanted.item())
+
+
+@pytest.mark.parametrize(("C", "wanted"), [(10.0, 0.0), (0.01, 0.99)])
+def test_passive_aggressive_steps_are_as_long_as_needed_and_no_longer_than_c(C: float, wanted: float) -> None:
+    # The hinge 1 - w.phi with |phi| = 1 falls to 0 where C allows it, and by C where it does not.
+    weights, phi = torch.nn.Parameter(torch.zeros(2)), torch.tensor([0.6, 0.8])
+    value = (1 - weights @ phi).clamp(min=0)
+    value.backward()
+    PassiveAggressiveSteps(weights, C).step(lambda: value)
+    assert (1 - weights @ phi).item() == pytest.approx(wanted, abs=1e-6)
+
+
+def test_what_the_held_out_part_chooses_among() -> None:
+    assert candidates("direct:toward=false", [0.5]) == ["direct:toward=false,epsilon=0.5"]
+    assert candidates("direct:epsilon=2") == ["direct:epsilon=2"]
+    assert candidates("passive-aggressive") == [f"passive-aggressive:C={C}" for C in ("0.01", "0.1", "1")]
+    assert candidates("hinge") == ["hinge"]
 
 
 def test_training_beats_guessing_and_evaluate_agrees(corpus: Path, model: Path) -> None:

@@ -36,8 +36,8 @@ LOSSES: dict[str, type[Loss]] = {
 _WITHOUT_LOSS = (objectives.NegativeLogLikelihood, objectives.Perceptron)
 
 
-def _split(text: str, what: str) -> tuple[str, dict[str, Any]]:
-    """name:key=value,key=value"""
+def split(text: str, what: str) -> tuple[str, dict[str, Any]]:
+    """The two parts of name:key=value,key=value."""
     name, _, rest = text.partition(":")
     settings: dict[str, Any] = {}
     for item in filter(None, rest.split(",")):
@@ -69,9 +69,9 @@ def loss_of(text: str | Loss) -> Loss:
     """
     if isinstance(text, Loss):
         return text
-    name, settings = _split(text, "loss")
+    name, settings = split(text, "loss")
     if name in LOSSES:
-        loss: Loss = _made(LOSSES[name], settings, f"loss {text!r}")
+        loss: Loss = build(LOSSES[name], settings, f"loss {text!r}")
         return loss
     if Path(text).exists():
         return TropicalLoss(Path(text))
@@ -88,16 +88,17 @@ def objective_of(text: str | objectives.Objective, loss: str | Loss = "hamming")
     """
     if isinstance(text, objectives.Objective):
         return text
-    name, settings = _split(text, "objective")
+    name, settings = split(text, "objective")
     if name not in OBJECTIVES:
         raise ValueError(f"objective: got {text!r}, but wanted one of {', '.join(OBJECTIVES)}")
     if not issubclass(OBJECTIVES[name], _WITHOUT_LOSS):
         settings["loss"] = loss_of(loss)
-    objective: objectives.Objective = _made(OBJECTIVES[name], settings, f"objective {text!r}")
+    objective: objectives.Objective = build(OBJECTIVES[name], settings, f"objective {text!r}")
     return objective
 
 
-def _made(kind: type[Any], settings: dict[str, Any], where: str) -> Any:
+def build(kind: type[Any], settings: dict[str, Any], where: str) -> Any:
+    """An object from its settings; a setting that it has not is the error of `where`."""
     try:
         return kind(**settings)
     except TypeError as error:

@@ -25,7 +25,10 @@ def train(
     out: Annotated[Path, typer.Option(help="The model directory to write.")] = Path("aligner"),
     test: Annotated[Path | None, typer.Option(help="Another such folder, to evaluate the model on.")] = None,
     objective: Annotated[
-        str, typer.Option(help="perceptron, hinge, direct, direct:toward=false, softmax-margin, risk, annealed, ...")
+        str,
+        typer.Option(
+            help="perceptron, hinge, direct, direct:toward=false, softmax-margin, annealed, passive-aggressive, ..."
+        ),
     ] = "direct",
     loss: Annotated[str, typer.Option(help="tolerance:tau_ms=10 or insensitive:tau_ms=10.")] = "tolerance:tau_ms=10",
     epsilon: Annotated[
@@ -67,8 +70,7 @@ def train(
 
         settings = {"classifier": classifier, "learns": learns}
         model = training.prepare(parts, settings, out, seed, say)
-        grid = epsilon or (training.EPSILONS if objective in ("direct", "direct:toward=false") else [])
-        training.choose(model, parts, objective, loss, grid, out, epochs, seed, say)
+        training.choose(model, parts, training.candidates(objective, epsilon or ()), loss, out, epochs, seed, say)
         best, task = read_model(out), Alignment()
         examples = {"held out": task.examples(parts.held), **({"test": task.examples(tests)} if tests else {})}
         print_metrics({name: task.evaluate(rows, predict(best, rows)) for name, rows in examples.items()})

@@ -12,14 +12,15 @@ import torch
 from structloss.tasks.alignment.recordings import Speech
 from structloss.tasks.alignment.sphinx import Sphinx
 from structloss.tasks.alignment.task import TOLERANCES, Alignment
-from structloss.tasks.alignment.train import EPSILONS, Parts, choose, prepare
+from structloss.tasks.alignment.train import Parts, candidates, choose, prepare
 from structloss.tasks.alignment.utterance import Utterance
 from structloss.training.directory import file_name, load
 from structloss.training.task import predict
 
 METHODS: dict[str, tuple[str, str]] = {  # objective and loss
     "perceptron": ("perceptron", "insensitive:tau_ms=10"),
-    "structural SVM": ("hinge", "insensitive:tau_ms=10"),
+    "structural SVM, steps of Keshet 2007": ("passive-aggressive", "insensitive:tau_ms=10"),
+    "structural SVM, steps of size 1": ("hinge", "insensitive:tau_ms=10"),
     "direct loss, tau-alignment": ("direct", "tolerance:tau_ms=10"),
     "direct loss, tau-insensitive": ("direct", "insensitive:tau_ms=10"),
 }
@@ -52,7 +53,6 @@ class Table:
 def table(
     train: Sequence[Utterance], tests: Mapping[str, Sequence[Speech]], out: Path, seeds: Sequence[int], hop_ms: float,
     settings: dict[str, str], epochs: int, say: Callable[[str], None], sphinx: bool = True,
-    epsilons: Sequence[float] = EPSILONS,
 ) -> Table:  # fmt: skip
     """Train under every method from every seed, and evaluate on every test set. The split, too, depends on the seed."""
     result, task = Table(), Alignment()
@@ -74,8 +74,7 @@ def table(
         begun = prepare(parts, settings, out / f"seed{seed}", seed, say)
         for method, (objective, loss) in METHODS.items():
             folder = out / f"seed{seed}" / file_name(method)
-            grid = epsilons if objective == "direct" else ()
-            choose(copy.deepcopy(begun), parts, objective, loss, grid, folder, epochs, seed, say)
+            choose(copy.deepcopy(begun), parts, candidates(objective), loss, folder, epochs, seed, say)
             _, model = load(folder, {task.name: task})
             for name, rows in examples.items():
                 result.add(name, method, task.evaluate(rows, predict(model, rows)))

@@ -148,7 +148,7 @@ class Training(lightning.LightningModule):
         value: Tensor = objective(self.model.structure([x for x, _ in batch]), [r for _, r in batch])
         self.manual_backward(value)
         for optimizer in optimizers:
-            optimizer.step()
+            optimizer.step(lambda: value)
         self._objective_sum += float(value.detach())
         self._batches += 1
         self.log("objective", value.detach(), prog_bar=True, on_step=True, on_epoch=False, batch_size=len(batch))

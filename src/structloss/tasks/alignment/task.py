@@ -41,6 +41,7 @@ class Aligner(TaskModel):
         self.scale: Tensor
         self.register_buffer("scale", torch.tensor(config["scale"]))
         self.weights = nn.Parameter(torch.zeros(7))
+        self.aggressiveness: float | None = None  # steps are passive-aggressive where it is set
         P, inputs = len(self.names), config["inputs"]
         self.classifier: FrameNetwork | KernelClassifier
         if config["classifier"] == "network":
@@ -85,7 +86,24 @@ class Aligner(TaskModel):
     def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
         if self._learns_all:
             return [torch.optim.Adam(self.parameters(), lr, weight_decay=l2 / examples)]
+        if self.aggressiveness is not None:
+            return [PassiveAggressiveSteps(self.weights, self.aggressiveness)]
         return [torch.optim.SGD([self.weights], lr)]
+
+
+class PassiveAggressiveSteps(torch.optim.Optimizer):
+    """Steps along the gradient that would bring the objective to 0 were it linear, and of at most C times it."""
+
+    def __init__(self, weights: nn.Parameter, C: float) -> None:
+        super().__init__([weights], {"C": C})
+
+    def step(self, closure: Any) -> None:  # type: ignore[override]
+        value = float(closure().detach())
+        for group in self.param_groups:
+            for weights in group["params"]:
+                squared = float(weights.grad.square().sum())
+                if squared > 0:
+                    weights.data -= min(group["C"], value / squared) * weights.grad
 
 
 def feature_scale(model: Aligner, examples: Sequence[Example]) -> Tensor:

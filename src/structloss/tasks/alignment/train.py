@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from structloss.losses import Loss
-from structloss.naming import loss_of, objective_of
-from structloss.objectives import DirectLoss, NegativeLogLikelihood, Objective
+from structloss.naming import build, loss_of, objective_of, split
+from structloss.objectives import DirectLoss, Hinge, NegativeLogLikelihood, Objective
 from structloss.structures import Structure
 from structloss.tasks.alignment.classifier import KernelClassifier
 from structloss.tasks.alignment.frames import Frames, FrameTagger
@@ -24,6 +24,7 @@ PAPER = (1500, 1796, 100)  # utterances for the classifier, for the weights, and
 # Of direct loss. The paper took 1.1 with features of other sizes; with ours the first step from 0, away from any
 # alignment, is so large that the losses of smaller epsilons never matter again.
 EPSILONS = (1.1, 11.0, 110.0, 1100.0)
+AGGRESSIVENESS = (0.01, 0.1, 1.0)  # C of passive-aggressive steps
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,20 @@ class Parts:
         first = min(max(1, round(len(order) * proportions[0] / total)), len(order) - held - 1)
         parts = (order[:first], order[first : len(order) - held], order[len(order) - held :])
         return cls(*([utterances[i] for i in part] for part in parts))
+
+
+class PassiveAggressive(Hinge):
+    r"""Hinge with Keshet 2007's steps: as long as this example asks for, and no longer than C.
+
+    .. math:: w \leftarrow w + \min(C, \ell / \lVert \Delta\phi \rVert^2) \, \Delta\phi
+
+    with :math:`\ell` the hinge and :math:`\Delta\phi` the reference's features without those of the loss-augmented
+    alignment.
+    """
+
+    def __init__(self, loss: Loss, C: float = 1.0) -> None:
+        super().__init__(loss)
+        self.C = C
 
 
 class AnnealedDirectLoss(Objective):
@@ -107,34 +122,50 @@ def train(
     task = Alignment()
     if isinstance(objective, DirectLoss) and model.config["learns"] != "all":
         plan = replace(plan, lr=plan.lr * objective.epsilon)  # update (8) is not divided by epsilon
+    model.aggressiveness = objective.C if isinstance(objective, PassiveAggressive) else None
     return fit(task, model, objective, task.examples(parts.weights), task.examples(parts.held), out, plan, on_epoch)
 
 
 def objective_of_name(name: str, loss: str, hop_ms: float) -> Objective:
-    """As `structloss.naming` has it, "annealed" besides; the loss in milliseconds knows how long a frame is."""
+    """As `structloss.naming` has it, "annealed" and "passive-aggressive:C=1" besides.
+
+    A loss in milliseconds knows how long a frame is.
+    """
     made = loss_of(f"{loss}{',' if ':' in loss else ':'}frame_ms={hop_ms:g}" if "tau_ms" in loss else loss)
-    return AnnealedDirectLoss(made) if name == "annealed" else objective_of(name, made)
+    kind, settings = split(name, "objective")
+    own: type[Objective] | None = {"annealed": AnnealedDirectLoss, "passive-aggressive": PassiveAggressive}.get(kind)
+    return build(own, {"loss": made, **settings}, f"objective {name!r}") if own else objective_of(name, made)
+
+
+def candidates(objective: str, epsilons: Sequence[float] = ()) -> list[str]:
+    """The objectives to choose among: direct loss with each epsilon, Keshet's steps with each C, others as they are."""
+    kind, settings = split(objective, "objective")
+    key, values = {"direct": ("epsilon", epsilons or EPSILONS), "passive-aggressive": ("C", AGGRESSIVENESS)}.get(
+        kind, ("", ())
+    )
+    if not values or key in settings:
+        return [objective]
+    return [f"{objective}{',' if settings else ':'}{key}={value:g}" for value in values]
 
 
 def choose(
-    model: Aligner, parts: Parts, objective: str, loss: str, epsilons: Sequence[float], out: Path, epochs: int | None,
-    seed: int, on_progress: Callable[[str], None] = lambda text: None,
+    model: Aligner, parts: Parts, objectives: Sequence[str], loss: str, out: Path, epochs: int | None, seed: int,
+    on_progress: Callable[[str], None] = lambda text: None,
 ) -> None:  # fmt: skip
-    """Train from the same start with each epsilon, and keep in `out` what is best on the held-out part."""
+    """Train from the same start under each of the objectives, and keep in `out` what is best on the held-out part."""
     task = Alignment()
     defaults = asdict(task.defaults(model.config)) | ({"epochs": epochs} if epochs else {})
     plan = Plan(**defaults, seed=seed, progress=False)
-    names = [f"{objective}{',' if ':' in objective else ':'}epsilon={epsilon:g}" for epsilon in epsilons] or [objective]
     begin = {key: value.clone() for key, value in model.state_dict().items()}
-    best: tuple[float, str] | None = None
-    for name in names:
+    best = -1.0
+    for name in objectives:
         model.load_state_dict(begin)
-        folder = out / "runs" / file_name(name) if len(names) > 1 else out
+        folder = out / "runs" / file_name(name) if len(objectives) > 1 else out
         history = train(model, parts, objective_of_name(name, loss, model.config["hop_ms"]), folder, plan)
         value = max(row[f"dev_{task.metric}"] for row in history)
         on_progress(f"{name}: {100 * value:.2f} % of the held-out boundaries within 10 ms")
-        if best is None or value > best[0]:
-            best = value, name
+        if value > best:
+            best = value
             if folder != out:
                 for file in ("config.json", "model.safetensors", "metrics.json"):
                     write_bytes(out / file, (folder / file).read_bytes())

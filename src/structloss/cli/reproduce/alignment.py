@@ -1,33 +1,26 @@
-"""`structloss reproduce`: the papers' figures and tables."""
+"""`structloss reproduce alignment`: McAllester 2010, Table 1."""
 
-import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from structloss.cli import options, plots
 from structloss.cli.prepare import said_plainly
+from structloss.cli.reproduce.show import show
 
 if TYPE_CHECKING:
     from structloss.reproduce.alignment import Table as Results
+    from structloss.reproduce.finding import Grid
     from structloss.tasks.alignment.recordings import Speech
-
-app = typer.Typer(help="The papers' figures and tables.", no_args_is_help=True, rich_markup_mode="markdown")
 
 SEEN = ("festival-kal", "festival-slt-hts", "flite-slt", "flite-rms")
 UNSEEN = "flite-awb"
 
 
-@app.callback()
-def _reproduce() -> None:
-    pass
-
-
-@app.command()
 def alignment(
     out: Annotated[Path, typer.Option(help="Folder for table, JSON, plot, models and the speech that is made.")] = Path(
         "out/alignment"
@@ -50,10 +43,10 @@ def alignment(
     with said_plainly():
         plots.require_matplotlib()
         from structloss.reproduce import alignment as reproduction
+        from structloss.reproduce.finding import Finding
         from structloss.tasks.alignment.utterance import Utterance
-        from structloss.training.directory import write_bytes, write_text
 
-        console = Console(stderr=True)
+        console, begin = Console(stderr=True), time.perf_counter()
 
         def say(text: str) -> None:
             console.print(text, highlight=False)
@@ -70,12 +63,24 @@ def alignment(
             [Utterance.of(speech, hop) for speech in train], tests, out / "runs", numbers, hop,
             {"classifier": classifier}, epochs, say, sphinx=digits is None,
         )  # fmt: skip
-        for name in results.rows:
-            Console().print(_as_table(results, name, len(numbers)))
-        write_text(out / "results.json", json.dumps({"rows": results.rows, "boundaries": results.boundaries}, indent=1))
-        write_bytes(out / "alignment.png", _plot(results))
-        for name in ("results.json", "alignment.png"):
-            typer.echo(f"Wrote {out / name}")
+        corpus = "TIMIT" if timit else "spoken digits" if digits else "synthetic voices"
+        finding = Finding(
+            name="alignment", title=f"Forced alignment: {corpus}",
+            paper="McAllester 2010, Table 1, on TIMIT, percent of boundaries within 10 / 20 / 30 / 40 ms: "
+            + "; ".join(f"{name} {' / '.join(map(str, row))}" for name, row in reproduction.PAPER.items()) + ".",
+            grids=[_grid(results, name, len(numbers)) for name in results.rows],
+            remarks=[f"Trained and tested on {corpus}, so the figures compare with each other, not with the paper's."],
+            command=" ".join(["structloss reproduce alignment", *_typed(timit, digits, classifier, epochs, quick)]),
+            seconds=time.perf_counter() - begin,
+            pictures={"alignment.png": "Boundaries placed right at each tolerance; bars are deviations over seeds."},
+        )  # fmt: skip
+        data = {"rows": results.rows, "boundaries": results.boundaries}
+        show(finding, out, data, {"alignment.png": _plot(results)})
+
+
+def _typed(timit: Path | None, digits: Path | None, classifier: str, epochs: int, quick: bool) -> list[str]:
+    given = {"--timit DIR": timit, "--digits DIR": digits, "--classifier kernel": classifier == "kernel"}
+    return [*(text for text, wanted in given.items() if wanted), f"--epochs {epochs}", *(["--quick"] if quick else [])]
 
 
 def _voices(
@@ -118,17 +123,16 @@ def _timit(folder: Path, seed: int) -> "tuple[list[Speech], dict[str, list[Speec
     return train, {"TIMIT's test set": [r.read() for r in parts.test]}
 
 
-def _as_table(results: "Results", name: str, seeds: int) -> Table:
+def _grid(results: "Results", name: str, seeds: int) -> "Grid":
+    from structloss.reproduce.finding import Grid
     from structloss.tasks.alignment.task import TOLERANCES
 
-    table = Table(title=f"Boundaries placed right, {name} (percent of {results.boundaries[name]}; seeds: {seeds})")
-    table.add_column("trained by")
-    for tolerance in TOLERANCES:
-        table.add_column(f"within {tolerance} ms", justify="right")
+    rows = []
     for method, runs in results.rows[name].items():
         cells = [results.summary(name, method, tolerance) for tolerance in TOLERANCES]
-        table.add_row(method, *(f"{m:.2f} ± {d:.2f}" if len(runs) > 1 else f"{m:.2f}" for m, d in cells))
-    return table
+        rows.append([method, *(f"{m:.2f} ± {d:.2f}" if len(runs) > 1 else f"{m:.2f}" for m, d in cells)])
+    caption = f"Boundaries placed right, {name} (percent of {results.boundaries[name]}; seeds: {seeds})"
+    return Grid(caption, ["trained by", *(f"within {tolerance} ms" for tolerance in TOLERANCES)], rows)
 
 
 def _plot(results: "Results") -> bytes:

@@ -1,0 +1,15 @@
+"""`structloss reproduce`: the papers' figures and tables, one module each."""
+
+import typer
+
+from structloss.cli.reproduce import alignment
+
+app = typer.Typer(help="The papers' figures and tables.", no_args_is_help=True, rich_markup_mode="markdown")
+
+
+@app.callback()
+def _reproduce() -> None:
+    pass
+
+
+app.command()(alignment.alignment)

@@ -1,0 +1,28 @@
+"""Print a finding on the terminal and write it into its folder."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from structloss.reproduce.finding import Finding
+
+
+def show(finding: "Finding", out: Path, data: Any, pictures: Mapping[str, bytes]) -> None:
+    """Its tables and remarks on the terminal; tables, data and pictures as files."""
+    console = Console()
+    for grid in finding.grids:
+        table = Table(title=grid.caption, title_justify="left")
+        for i, column in enumerate(grid.columns):
+            table.add_column(column, justify="right" if i else "left")
+        for row in grid.rows:
+            table.add_row(*row)
+        console.print(table)
+    for remark in finding.remarks:
+        console.print(remark, highlight=False)
+    for file in finding.write(out, data, pictures):
+        typer.echo(f"Wrote {file}")
