@@ -2,7 +2,7 @@
 
 import typer
 
-from structloss.cli.reproduce import alignment
+from structloss.cli.reproduce import alignment, runtime
 
 app = typer.Typer(help="The papers' figures and tables.", no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -13,3 +13,4 @@ def _reproduce() -> None:
 
 
 app.command()(alignment.alignment)
+app.command()(runtime.runtime)

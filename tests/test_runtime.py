@@ -1,0 +1,99 @@
+"""structloss reproduce runtime: Cortes 2018, Figure 5."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("matplotlib", reason="matplotlib (the extra plot) is not installed")
+
+import structloss as sl
+from structloss.cli import app
+from structloss.reproduce import runtime
+from structloss.reproduce.finding import Finding
+
+
+def test_growth_finds_the_factor_of_an_exponential_and_the_exponent_of_a_power() -> None:
+    lengths = list(range(2, 20))
+    assert runtime.growth(lengths, [3e-4 * 2.5**n for n in lengths]).factor == pytest.approx(2.5)
+    assert runtime.growth(lengths, [3e-4 * n**1.5 for n in lengths]).exponent == pytest.approx(1.5)
+
+
+def test_growth_leaves_out_the_shorter_half() -> None:
+    lengths = list(range(2, 12))
+    seconds = [1e-3] * 5 + [1e-3 * 3.0**n for n in range(5)]
+    assert runtime.growth(lengths, seconds).factor == pytest.approx(3.0)
+    assert runtime.growth([2, 3, 4], [1.0, 10.0, 100.0]).factor == pytest.approx(10.0)  # three points are all used
+    assert math.isnan(runtime.growth([2], [1.0]).factor)
+
+
+def test_every_trial_has_weights_and_a_reference_of_its_own() -> None:
+    potentials, reference = runtime.draw(6, seed=0, trial=3)
+    assert potentials.shape == (6, 10, 10)
+    assert not potentials[0].any()  # no bigram ends there
+    assert (potentials[1] == potentials[5]).all()
+    again, same = runtime.draw(6, seed=0, trial=3)
+    assert same == reference
+    assert (again == potentials).all()
+    others = [runtime.draw(6, 0, 4), runtime.draw(6, 1, 3)]
+    assert all((p != potentials).any() and r != reference for p, r in others)
+
+
+@pytest.mark.parametrize("loss", [sl.EditDistance(cap=2), sl.SmithWaterman(cap=3), sl.NGram(2, smoothing=0)])
+def test_ours_is_the_enumeration_for_capped_losses_too(loss: sl.Loss) -> None:
+    example = runtime.draw(4, seed=5, trial=0)
+    np.testing.assert_allclose(runtime.ours(loss)(*example), runtime.naive(loss)(*example), atol=1e-12)
+
+
+def test_ours_compiles_its_machine_anew() -> None:
+    loss = sl.EditDistance(cap=2)
+    compiled = []
+    compile_it = loss.compile
+    loss.compile = lambda *arguments: compiled.append(1) or compile_it(*arguments)  # type: ignore[method-assign]
+    gradient, example = runtime.ours(loss), runtime.draw(4, 0, 0)
+    gradient(*example), gradient(*example)
+    assert len(compiled) == 2
+
+
+def test_a_curve_ends_where_the_next_point_would_take_too_long() -> None:
+    plan = runtime.Plan(trial_seconds=5.0, curve_seconds=20.0)
+    curve = runtime.Curve(
+        "edit distance", runtime.OPENFST, [runtime.Point(7, 3, 0.1, 0.0), runtime.Point(8, 3, 1.0, 0.0)]
+    )
+    assert runtime._ends(curve, 9, plan) == "about 10 s a trial expected at l = 9"
+    curve.points[0] = runtime.Point(7, 3, 0.5, 0.0)
+    assert runtime._ends(curve, 9, plan) == ""
+    curve.spent = 15.0
+    assert runtime._ends(curve, 9, plan) == "20 s were over before l = 9"
+
+
+def quick(out: Path) -> dict[str, object]:
+    result = CliRunner(env={"COLUMNS": "150"}).invoke(app, ["reproduce", "runtime", "--quick", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert (out / "runtime.png").stat().st_size > 0
+    return json.loads((out / "results.json").read_text())
+
+
+def test_the_quick_form(tmp_path: Path) -> None:
+    data = quick(tmp_path)
+    reach = {(curve["loss"], curve["method"]): curve["points"][-1]["length"] for curve in data["curves"]}
+    assert reach["edit distance", "structloss, cap 5"] == reach["bigram", "structloss"] == 30
+    assert reach["edit distance", "naive"] == 4
+    assert data["compared"]["naive"] >= 18
+    assert data["difference"]["naive"] < 1e-8
+    finding = Finding.read(tmp_path)
+    assert [grid.caption.split(":")[0] for grid in finding.grids] == ["edit distance", "Smith-Waterman", "bigram"]
+    assert finding.command == "structloss reproduce runtime --quick"
+    if runtime.has_openfst():
+        assert data["difference"]["OpenFst"] < 1e-6
+        assert "OpenFst" in {row[0] for row in finding.grids[0].rows}
+
+
+def test_without_openfst_its_curves_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "has_openfst", lambda: False)
+    data = quick(tmp_path)
+    assert not any("OpenFst" in curve["method"] for curve in data["curves"])
+    assert any("OpenFst is not installed" in remark for remark in Finding.read(tmp_path).remarks)
