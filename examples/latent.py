@@ -1,11 +1,17 @@
 """Letters to sounds in miniature: a letter sounds as no phone, one or two, and nobody tells the model which."""
 
+import argparse
 import random
+from pathlib import Path
 
 import torch
 from torch import nn
 
 import structloss as sl
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--out", type=Path, help="draw what the letters of a word may sound as into this file")
+arguments = parser.parse_args()
 
 VOWELS = {"a": "a", "e": "e", "ea": "i", "eau": "o", "i": "i", "o": "o", "oi": "oi", "u": "ju"}
 CONSONANTS = {"c": "k", "ch": "tS", "ck": "k", "p": "p", "ph": "f", "s": "s", "sh": "S", "t": "t", "th": "T", "x": "ks"}
@@ -52,3 +58,18 @@ for objective in (sl.NegativeLogLikelihood(), sl.SoftmaxMargin(sl.EditDistance(c
 
 for word, path in zip(words[known:][:8], model(words[known:]).argmax(), strict=False):
     print(f"{word:10}", " ".join(f"{letter}:{SOUNDS[state] or '-'}" for letter, state in zip(word, path, strict=False)))
+
+if arguments.out:
+    from matplotlib.figure import Figure
+
+    with torch.no_grad():
+        word = words[known:][model(words[known:]).entropy().argmax()]  # the one it is least sure of
+        sounds_of = model((word,)).marginals()[0].sum(1)  # (letters, states): over the state before
+    used = [state for state in range(len(SOUNDS)) if sounds_of[:, state].max() > 0.02]
+    figure = Figure(figsize=(6, 3), layout="constrained")
+    axes = figure.add_subplot()
+    axes.imshow(sounds_of[:, used].T, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.set_xticks(range(len(word)), list(word))
+    axes.set_yticks(range(len(used)), [SOUNDS[state] or "(silent)" for state in used])
+    axes.set(xlabel="letter", ylabel="sounds as")
+    figure.savefig(arguments.out, dpi=110)

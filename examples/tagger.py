@@ -1,9 +1,16 @@
 """A BiLSTM tagger trained on the edit distance itself, exactly, and not on a stand-in for it."""
 
+import argparse
+from pathlib import Path
+
 import torch
 from torch import nn
 
 import structloss as sl
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--out", type=Path, help="draw the edit distance over the steps into this file")
+arguments = parser.parse_args()
 
 
 class Tagger(nn.Module):
@@ -19,14 +26,29 @@ class Tagger(nn.Module):
         return self.chain(self.emissions(self.lstm(self.embed(words))[0]))
 
 
-torch.manual_seed(0)
-words = torch.randint(0, 20, (64, 15))
+words = torch.randint(0, 20, (64, 15), generator=torch.Generator().manual_seed(0))
 labels = (words.cumsum(1) // 7) % 5  # what a label is depends on all words before it
-model, loss = Tagger(words=20, labels=5), sl.EditDistance(cap=5)
-objective, optimizer = sl.SoftmaxMargin(loss), torch.optim.Adam(model.parameters(), lr=0.01)
-for step in range(61):
-    if step % 20 == 0:
-        print(f"step {step:3}  edit distance {loss(model(words).argmax(), labels).mean():.2f}")
-    optimizer.zero_grad()
-    objective(model(words), labels).backward()
-    optimizer.step()
+loss, curves = sl.EditDistance(cap=5), {}
+for objective in (sl.SoftmaxMargin(loss), sl.NegativeLogLikelihood()):
+    torch.manual_seed(0)
+    model, name = Tagger(words=20, labels=5), type(objective).__name__
+    optimizer, curves[name] = torch.optim.Adam(model.parameters(), lr=0.01), []
+    for step in range(61):
+        curves[name].append(loss(model(words).argmax(), labels).mean().item())
+        if step % 20 == 0:
+            print(f"{name:21}  step {step:3}  edit distance {curves[name][-1]:.2f}")
+        optimizer.zero_grad()
+        objective(model(words), labels).backward()
+        optimizer.step()
+
+if arguments.out:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3), layout="constrained")
+    axes = figure.add_subplot()
+    for name, curve in curves.items():
+        axes.plot(curve, label=name)
+    axes.set(xlabel="step", ylabel="mean edit distance", ylim=0)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(arguments.out, dpi=110)

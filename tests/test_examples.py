@@ -1,19 +1,56 @@
-"""The examples run as they are."""
+"""The examples run as they are, and so does every Python block of the README and of the documentation."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+SMALL = {"edit_distance_gradients": ["--seconds", "0.05"]}
+PAGES = [ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if "_build" not in p.parts)]
+FENCE = re.compile(r"^( *)```(\S*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+# What is not run: commands, changes, text, and (py) the scripts of the gallery, which are examples.
+OTHER_LANGUAGES = {"sh", "diff", "text", "py"}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_it_runs(path: Path, tmp_path: Path) -> None:
     # Small operations in several threads crawl where other tests want the same cores.
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, path], cwd=tmp_path, capture_output=True, text=True, timeout=600, env=alone)
+    command = [sys.executable, path, *SMALL.get(path.stem, ()), "--out", "picture.png"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, env=alone)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+    assert (tmp_path / "picture.png").stat().st_size > 1000
+
+
+def blocks(page: Path) -> list[tuple[int, str, str]]:
+    """The line where it starts, the language and the text of every code block."""
+    text = page.read_text()
+    found = FENCE.finditer(text)
+    return [(text.count("\n", 0, block.start(3)), block[2], block[3]) for block in found]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if any(language == "python" for _, language, _ in blocks(page))],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_the_python_of_a_page_runs_from_top_to_bottom(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "page"}
+    for line, language, text in blocks(page):
+        if language == "python":
+            exec(compile("\n" * line + text, page, "exec"), names)  # a traceback names the page's own line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_says_its_language(page: Path) -> None:
+    assert page.read_text().count("```") == 2 * len(blocks(page))
+    assert {language for _, language, _ in blocks(page)} <= {"python", *OTHER_LANGUAGES}
