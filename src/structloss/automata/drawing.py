@@ -60,7 +60,10 @@ def draw(machine: LossAutomaton, path: str | Path, symbols: Sequence[str] | None
             place[int(machine.offsets[t]) + s] = (2.2 * t, (size - 1) / 2 - s)
     figure = Figure(figsize=(2.2 * machine.length + 1.5, max(1.6, 0.9 * widest)))
     axes = figure.add_axes((0, 0, 1, 1))
+    joined: dict[tuple[int, int], list[str]] = {}
     for source, target, text in arc_labels(machine, symbols):
+        joined.setdefault((source, target), []).append(text)
+    for (source, target), texts in joined.items():
         (x0, y0), (x1, y1) = place[source], place[target]
         axes.add_patch(
             FancyArrowPatch(
@@ -69,15 +72,15 @@ def draw(machine: LossAutomaton, path: str | Path, symbols: Sequence[str] | None
         )
         angle = math.degrees(math.atan2(y1 - y0, x1 - x0))
         axes.text(
-            x0 + 0.38 * (x1 - x0), y0 + 0.38 * (y1 - y0), text, fontsize=8, color="#0b5394", ha="center", va="bottom",
-            rotation=angle, rotation_mode="anchor", transform_rotates_text=True,
+            x0 + 0.38 * (x1 - x0), y0 + 0.38 * (y1 - y0), "  ".join(texts), fontsize=8, color="#0b5394",
+            ha="center", va="bottom", rotation=angle, rotation_mode="anchor", transform_rotates_text=True,
         )  # fmt: skip
     for state, (x, y) in place.items():
         final = state >= machine.offsets[-2]
         axes.plot(
             [x], [y], "o", markersize=24, markerfacecolor="#fff2cc" if final else "white", markeredgecolor="black"
         )
-        axes.text(x, y, f"{machine.final[state]:g}" if final else "", ha="center", va="center", fontsize=9)
+        axes.text(x, y, _short(machine.final[state]) if final else "", ha="center", va="center", fontsize=9)
     axes.set_xlim(-0.6, 2.2 * machine.length + 0.6)
     axes.set_ylim(-widest / 2 - 0.2, widest / 2 + 0.2)
     axes.set_axis_off()
@@ -85,6 +88,11 @@ def draw(machine: LossAutomaton, path: str | Path, symbols: Sequence[str] | None
     figure.savefig(temporary, dpi=150)
     temporary.rename(path)
     return path
+
+
+def _short(loss: float) -> str:
+    """What fits into a circle; adding 0 turns -0 into 0."""
+    return f"{loss + 0.0:.2g}"
 
 
 def _check_size(machine: LossAutomaton) -> None:
