@@ -60,12 +60,16 @@ for length in lengths:
     for name, gradient in ways.items():
         if len(times[name]) < lengths.index(length) or (times[name] and times[name][-1] > arguments.seconds):
             continue  # it gave up
-        start = time.perf_counter()
+        best, spent = float("inf"), 0.0
         try:
-            answers[name] = gradient(potentials, reference)
+            while spent < 0.1:  # the best of as many runs as that allows
+                start = time.perf_counter()
+                answers[name] = gradient(potentials, reference)
+                best = min(best, time.perf_counter() - start)
+                spent += time.perf_counter() - start
         except sl.TooManyStatesError:
             continue
-        times[name].append(time.perf_counter() - start)
+        times[name].append(best)
     exact = [Q for name, Q in answers.items() if "cap" not in name]
     for Q in exact[1:]:
         np.testing.assert_allclose(Q, exact[0], atol=1e-8)
