@@ -1,0 +1,83 @@
+"""What the documentation site needs beyond its plugins: formulas as MathML, and the scripts of the gallery.
+
+mkdocs calls the functions named on_...; griffe, which reads the docstrings, uses the class `Docstrings`.
+"""
+
+import html
+import logging
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element, tostring
+
+import griffe
+from latex2mathml.converter import convert_to_element
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parent.parent
+BLOCK = re.compile(r"^([ \t]*)\.\. math::[ \t]*(.*(?:\n(?:\1[ \t]+\S.*))*)", re.MULTILINE)
+INLINE = re.compile(r":math:`([^`]+)`")
+POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(])")  # K**q, which Markdown would take for bold
+FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Build into docs/_build/html, which mkdocs.yml may not name because it is inside docs."""
+    if Path(config.site_dir) == ROOT / "site":  # the default; `mkdocs serve` has a directory of its own
+        config.site_dir = str(ROOT / "docs/_build/html")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    """Publish examples/*.py, so that pages may link to them."""
+    for script in sorted((ROOT / "examples").glob("*.py")):
+        files.append(File.generated(config, f"examples/{script.name}", content=script.read_text()))
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Turn the formulas that the Markdown extension found into MathML."""
+    return FORMULA.sub(_mathml, content)
+
+
+def _mathml(found: re.Match[str]) -> str:
+    latex, display = html.unescape(found[3]).strip(), "inline" if found[2] == "(" else "block"
+    formula = convert_to_element(latex.replace(r"\arg", r"\operatorname{arg}"), display=display)
+    for node in formula.iter():
+        node.text = html.unescape(node.text or "")
+    for node in list(formula.iter()):
+        _improve(node, display)
+    result = tostring(formula, encoding="unicode")
+    if "\\" in result:
+        logging.getLogger("mkdocs.hooks").warning("no MathML for a command in the formula %s", latex)
+    return result
+
+
+def _improve(parent: Element, display: str) -> None:
+    """Put what is below max and min there, and a little space after names of functions."""
+    if parent.tag == "msub" and parent[0].text in ("max", "min") and display == "block":
+        parent.tag = "munder"
+    children = list(parent)
+    for i in reversed(range(len(children) - 1)):
+        if (
+            children[i].text in ("log", "exp", "arg")
+            and parent.tag == "mrow"
+            and children[i + 1].text not in ("(", "[")
+        ):
+            parent.insert(i + 1, Element("mspace", width="0.17em"))
+
+
+class Docstrings(griffe.Extension):
+    """Docstrings write formulas as :math:`x` and `.. math:: x`; Markdown writes $x$ and $$x$$."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Rewrite one docstring, up to its example."""
+        if obj.docstring is None:
+            return
+        text, example, code = obj.docstring.value.partition("\nExample:\n")
+        text = INLINE.sub(lambda found: f"${' '.join(found[1].split())}$", BLOCK.sub(_display, text))
+        examples = example.replace("Example", "Examples")  # the name by which griffe knows it for code
+        obj.docstring.value = POWER.sub(r"\\*\\*", text) + examples + code
+
+
+def _display(found: re.Match[str]) -> str:
+    return f"\n{found[1]}$${' '.join(found[2].split())}$$\n"
