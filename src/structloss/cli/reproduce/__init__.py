@@ -2,7 +2,7 @@
 
 import typer
 
-from structloss.cli.reproduce import alignment, runtime, theorem
+from structloss.cli.reproduce import alignment, lecture, runtime, theorem
 
 app = typer.Typer(help="The papers' figures and tables.", no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -15,3 +15,4 @@ def _reproduce() -> None:
 app.command()(alignment.alignment)
 app.command()(runtime.runtime)
 app.command()(theorem.theorem)
+app.command()(lecture.lecture)
