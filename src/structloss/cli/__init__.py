@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from structloss import __version__
-from structloss.cli import align, compare, demo, reproduce, speech, train
+from structloss.cli import align, compare, demo, report, reproduce, speech, train
 
 __all__ = ["app"]
 
@@ -23,6 +23,7 @@ app.command()(train.evaluate)
 app.add_typer(align.app, name="align")
 app.add_typer(speech.app, name="speech")
 app.add_typer(reproduce.app, name="reproduce")
+app.command()(report.report)
 
 
 def _print_version(wanted: bool) -> None:

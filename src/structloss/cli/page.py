@@ -7,6 +7,7 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem; }
 h1 { font-size: 1.5rem; line-height: 1.2; }
 .wide { overflow-x: auto; }
+.beside { display: grid; gap: 0 2rem; grid-template-columns: repeat(auto-fit, minmax(min(18rem, 100%), 1fr)); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--line); padding: .35rem .7rem; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
@@ -14,6 +15,7 @@ table.text th, table.text td { text-align: left; }
 tbody tr:hover { background: var(--soft); }
 figure { background: #fff; border-radius: .5rem; margin: 1.5rem 0; }
 figure svg, figure img { display: block; height: auto; width: 100%; }
+figure.wide img { min-width: 38rem; }
 """
 
 
