@@ -17,7 +17,8 @@ from structloss.cli.reproduce.show import show
 
 if TYPE_CHECKING:
     from structloss.reproduce.finding import Grid
-    from structloss.reproduce.theorem import Estimate, Outcome, Truth
+    from structloss.reproduce.inconsistency import Outcome
+    from structloss.reproduce.theorem import Estimate, Truth
 
 PAPER = (
     "McAllester 2010, Theorem 1: the gradient of the expected loss is the limit of (1/epsilon) E[phi(x, y_w(x)) - "
@@ -44,6 +45,7 @@ def theorem(
     """
     with said_plainly():
         plots.require_matplotlib()
+        from structloss.reproduce import inconsistency
         from structloss.reproduce import theorem as reproduction
         from structloss.reproduce.finding import Finding
 
@@ -54,22 +56,23 @@ def theorem(
 
         out.mkdir(parents=True, exist_ok=True)
         batches, size, step = (100, 1000, 0.05) if quick else (400, 10_000, 0.01)
+        epsilons = reproduction.EPSILONS[: -1 if quick else None]
         mixture, w = reproduction.noisy_world()
         names = reproduction.weight_names(mixture)
         true = reproduction.truth(mixture, w, step)
         say(f"expected loss {true.loss:.4f}, its gradient {true.gradient.norm():.4f} long")
-        found = reproduction.estimates(mixture, w, batches, size, 0.05, seed, say)
+        found = reproduction.estimates(mixture, w, batches, size, 0.05, seed, say, epsilons)
 
-        far = reproduction.far_world()
-        kinds = reproduction.objectives(far)
+        far = inconsistency.far_world()
+        kinds = inconsistency.objectives(far)
         steps, numbers = (200 if quick else 2000), range(seed, seed + (1 if quick else seeds))
         outcomes: dict[str, Outcome] = {}
         for name, objective in kinds.items():
-            trained = [reproduction.trained(far, objective, steps, number) for number in numbers]
-            outcomes[name] = reproduction.outcome(far, trained, 0.2 if quick else 0.1)
-            say(f"{name}: expected loss {reproduction.spread(outcomes[name].losses)[0]:.4f}")
-        best = reproduction.descended(far, trained[0], 40 if quick else 200, 0.1)
-        outcomes[LOWEST] = reproduction.outcome(far, [best], 0.2 if quick else 0.1)
+            trained = [inconsistency.trained(far, objective, steps, number) for number in numbers]
+            outcomes[name] = inconsistency.outcome(far, trained, 0.2 if quick else 0.1)
+            say(f"{name}: expected loss {inconsistency.spread(outcomes[name].losses)[0]:.4f}")
+        best = inconsistency.descended(far, trained[0], 40 if quick else 200, 0.1)
+        outcomes[LOWEST] = inconsistency.outcome(far, [best], 0.2 if quick else 0.1)
 
         given = {f"--seeds {seeds}": seeds != 5, f"--seed {seed}": seed != 0, "--quick": quick}
         finding = Finding(
@@ -142,7 +145,7 @@ def _components(found: "Sequence[Estimate]", true: "Truth", names: Sequence[str]
 
 def _trainings(outcomes: "dict[str, Outcome]") -> "Grid":
     from structloss.reproduce.finding import Grid
-    from structloss.reproduce.theorem import spread
+    from structloss.reproduce.inconsistency import spread
 
     rows = []
     for name, one in outcomes.items():
@@ -170,14 +173,16 @@ def _remarks(found: "Sequence[Estimate]", true: "Truth", outcomes: "dict[str, Ou
         f"epsilons lie within bands that hold together at {reproduction.LEVEL:.0%} ({every.quantile:.2f} standard "
         f"errors; the farthest is {every.worst:.2f} away).",
     ]
+    shrinks = []
     for side, rows in _by_side(found).items():
-        small = sorted(rows, key=lambda one: one.epsilon)[:2]
-        ratio = (small[1].integrated - true.gradient).norm() / (small[0].integrated - true.gradient).norm()
-        remarks.append(
-            f"{side.capitalize()}: without noise the distance shrinks {ratio:.2f} times from epsilon = "
-            f"{small[1].epsilon:g} to {small[0].epsilon:g}; the noise grows instead. One example's update is 0 or "
-            "large, and rarer the smaller epsilon is."
-        )
+        near, far = sorted(rows, key=lambda one: one.epsilon)[:2]
+        ratio = (far.integrated - true.gradient).norm() / (near.integrated - true.gradient).norm()
+        noise = near.error.norm() / far.error.norm()
+        shrinks.append(f"{side} it is {ratio:.2f} times smaller without noise, and the noise {noise:.2f} times larger")
+    remarks.append(
+        f"From epsilon = {far.epsilon:g} to {near.epsilon:g} the distance changes: {'; '.join(shrinks)}. One example's "
+        "update is 0 or large, and rarer the smaller epsilon is."
+    )
     remarks.append(
         f"The gradient is an integral over the boundaries between outputs. With nodes twice as far apart it changes by "
         f"{true.refinement:.0e} at most; a central difference of the integrated loss along it differs by "
