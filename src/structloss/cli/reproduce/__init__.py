@@ -2,7 +2,7 @@
 
 import typer
 
-from structloss.cli.reproduce import alignment, lecture, runtime, theorem
+from structloss.cli.reproduce import alignment, genome, lecture, runtime, theorem
 
 app = typer.Typer(help="The papers' figures and tables.", no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -14,5 +14,6 @@ def _reproduce() -> None:
 
 app.command()(alignment.alignment)
 app.command()(runtime.runtime)
+app.command()(genome.genome)
 app.command()(theorem.theorem)
 app.command()(lecture.lecture)
