@@ -173,7 +173,10 @@ def _remarks(runs: "Mapping[str, Sequence[Run]]", seeds: int) -> list[str]:
     wild, calm = max(rough, key=rough.__getitem__), min(rough, key=rough.__getitem__)
     return [
         "The values of different objectives do not compare with each other; the wrong labels do. Every seed has a "
-        "language of its own, and some are harder; the last column is the difference within a seed.",
+        "language of its own, and some are harder; the last column is the difference within a seed. After ± stand "
+        "deviations over the seeds.",
+        "All objectives have the same step size and the same regulariser, but for the perceptron, which has none. Both "
+        "were set once by hand, not searched for each objective; small differences may come from that.",
         f"Fewest held-out labels are wrong under {best}, most under {worst} ({held_out[best]:.2f} and "
         f"{held_out[worst]:.2f} %); the first is better with {beaten} of {seeds} seeds.",
         f"The least slack is left by {least} ({slack[least]:.2f}), the most by {max(slack, key=slack.__getitem__)} "
