@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := train,sklearn,speech,fst,bench,docs,dev
+EXTRAS := train,sklearn,speech,fst,graph,bench,docs,dev
 # Processes that run tests: one a core, at most four, because each of them also has torch's threads.
 TEST_PROCESSES ?= auto
 PYTEST_FLAGS ?=

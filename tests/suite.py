@@ -71,7 +71,7 @@ class StructureSuite:
     def compare(self, case: Case, actual: Tensor, wanted: list[Tensor], tolerance: float = 1e-10) -> None:
         """Values and gradients."""
         target = torch.stack(wanted)
-        size = max(1.0, *(x.detach()[x.detach().isfinite()].abs().max().item() for x in case.potentials if x.numel()))
+        size = max(1.0, *(x.detach()[x.isfinite()].abs().max().item() for x in case.potentials if x.isfinite().any()))
         tolerance = max(tolerance, 1e-14 * size)  # what rounding leaves of a difference of scores of this size
         close(actual.detach(), target.detach(), tolerance)
         for a, w in zip(gradients(actual, case.potentials), gradients(target, case.potentials), strict=True):

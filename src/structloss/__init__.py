@@ -26,7 +26,17 @@ from structloss.objectives import (
     SlackHinge,
     SoftmaxMargin,
 )
-from structloss.structures import Chain, ChainLayer, Lattice, Segmentation, SemiMarkov, Strata, Structure, engine
+from structloss.structures import (
+    Chain,
+    ChainLayer,
+    FactorGraph,
+    Lattice,
+    Segmentation,
+    SemiMarkov,
+    Strata,
+    Structure,
+    engine,
+)
 
 __version__ = version("structloss")
 
@@ -37,6 +47,7 @@ __all__ = [
     "ChainLayer",
     "DirectLoss",
     "EditDistance",
+    "FactorGraph",
     "Hamming",
     "Hinge",
     "Lattice",

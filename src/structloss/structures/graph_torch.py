@@ -1,0 +1,84 @@
+"""Factor graphs in tensor operations: any device, derivatives of any order.
+
+The elimination of `kernels.elimination`, a bucket of all examples with the same graph at a time.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structloss.kernels.elimination import Plan
+from structloss.structures.chain_torch import logsumexp
+from structloss.structures.graph_parts import Ints, Parts
+
+Plans = list[tuple[Ints, Plan]]
+
+
+def _group(p: Parts, group: Ints, plan: Plan) -> Tensor:
+    """log Z (n,) of the examples of a group."""
+    g = p.graph
+    device = p.unary.device
+
+    def at(scores: Tensor, starts: Ints, size: int) -> Tensor:
+        places = torch.from_numpy(starts[:, None] + np.arange(size)).to(device)
+        return scores[places]
+
+    messages: dict[int, Tensor] = {}
+    total = p.unary.new_zeros(len(group))
+    sizes, slots, scope = p.topology.local(int(group[0]))
+    for i, v in enumerate(plan.order.tolist()):
+        separator = plan.separator[plan.dims[i] : plan.dims[i + 1]].tolist()
+        axis = {u: d + 1 for d, u in enumerate((*separator, v))}
+        value = at(p.unary, g.labels[g.variables[group] + v], int(sizes[v]))
+        value = value.reshape(len(group), *(1,) * len(separator), -1)
+        for item in plan.item[plan.items[i] : plan.items[i + 1]].tolist():
+            if item >= 0:
+                over = scope[slots[item] : slots[item + 1]].tolist()
+                table = at(p.tables, g.cells[g.factors[group] + item], math.prod(int(sizes[u]) for u in over))
+                table = table.reshape(len(group), *(int(sizes[u]) for u in over))
+            else:
+                j = -1 - item
+                over, table = plan.separator[plan.dims[j] : plan.dims[j + 1]].tolist(), messages.pop(j)
+            order = sorted(range(len(over)), key=lambda d, over=over: axis[over[d]])  # type: ignore[misc]
+            table = table.permute(0, *(d + 1 for d in order))
+            extents = [1] * (len(separator) + 1)
+            for u in over:
+                extents[axis[u] - 1] = int(sizes[u])
+            value = value + table.reshape(len(group), *extents)
+        message = logsumexp(value, value.dim() - 1)
+        if separator:
+            messages[i] = message
+        else:
+            total = total + message
+    return torch.where(total > -math.inf, total, -math.inf)  # with zero gradient
+
+
+def log_partition(p: Parts, plans: Plans) -> Tensor:
+    """log Z, (B,)."""
+    value = p.unary.new_zeros(p.batch)
+    for group, plan in plans:
+        value = value.index_put((torch.from_numpy(group).to(value.device),), _group(p, group, plan))
+    return value
+
+
+def marginals(p: Parts, plans: Plans, create_graph: bool) -> tuple[Tensor, Tensor]:
+    """The gradients of log Z, flat as the scores are; 0 where Z is 0."""
+    with torch.enable_grad():
+        unary, tables = (
+            x if create_graph and x.requires_grad else x.detach().requires_grad_() for x in (p.unary, p.tables)
+        )
+        value = log_partition(p.with_scores(unary, tables), plans)
+        value = torch.where(value > -math.inf, value, 0).sum()
+        found = torch.autograd.grad(value, (unary, tables), create_graph=create_graph, allow_unused=True)
+    a, b = (torch.zeros_like(x) if d is None else d for d, x in zip(found, (unary, tables), strict=True))
+    return a, b
+
+
+def expectation(p: Parts, f: Parts, plans: Plans) -> Tensor:
+    """E[score under f], of what is drawn under p: each cell's probability times its score. (B,)"""
+    shares = marginals(p, plans, torch.is_grad_enabled())
+    scores = (f.unary, f.tables)
+    weighed = (x * torch.where(x == 0, 0, y) for x, y in zip(shares, scores, strict=True))
+    return p.summed(*weighed)

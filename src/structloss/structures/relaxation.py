@@ -1,0 +1,71 @@
+"""Relaxed solutions of factor graphs with their certificates: by the dual method of the kernels, or by HiGHS."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from structloss.kernels import local_polytope
+from structloss.kernels.local_polytope import INFEASIBLE, INTEGRAL, Room
+from structloss.kernels.workers import run
+from structloss.structures.graph_parts import Parts
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How good an answer is, for each example (B,).
+
+    No output scores more than `dual`, and the solution, which may be fractional, has the value `primal`; `gap` is their
+    difference. Where `integral`, the solution is an output, and the best one up to the gap. `violation` is the
+    probability that a fractional solution gives to forbidden cells of tables: 0, but for rounding, where none is -inf.
+    `converged` says whether the gap that was asked for was reached.
+    """
+
+    primal: Tensor
+    dual: Tensor
+    integral: Tensor
+    violation: Tensor
+    converged: Tensor
+
+    @property
+    def gap(self) -> Tensor:
+        """dual - primal, at least 0; 0 where there is no output at all."""
+        return torch.where(self.dual.isfinite(), (self.dual - self.primal).clamp(min=0), 0)
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """A solution: the probability of each label and of each cell, flat as the scores are, and outputs near it."""
+
+    unary: Floats  # (L,)
+    tables: Floats  # (C,)
+    labels: NDArray[np.int64]  # (V,): the best assignment that was met; -1 where none is allowed
+    certificate: Certificate
+
+
+def dual(p: Parts, tolerance: float, most: int) -> Relaxed:
+    """Solve by the dual method to a relative gap of `tolerance`, or for at most so many sweeps."""
+    s, (unary, tables) = p.topology.links, p.arrays
+    edges, labels, variables = int(s.messages[-1]), len(unary), len(p.topology.sizes)
+    M, A, absorbed, scale, before = (np.zeros(edges) for _ in range(5))
+    room = Room(
+        M, A, absorbed, scale, np.zeros(len(tables)), np.zeros(len(p.graph.cells) - 1), np.zeros(labels),
+        np.zeros(labels, np.int64), np.zeros(edges, np.int64), before,
+    )  # fmt: skip
+    mu, mu_tables, trial, trial_tables = (np.zeros(n) for n in (labels, len(tables)) * 2)
+    now, best = np.zeros(variables, np.int64), np.full(variables, -1)
+    certificate, status = np.zeros((p.batch, 5)), np.zeros(p.batch, np.int64)
+    run(
+        local_polytope.relax, torch.get_num_threads(), p.batch, 100 * len(tables), p.graph, s, unary, tables, tolerance,
+        most, room, mu, mu_tables, trial, trial_tables, np.zeros(edges), now, best, certificate, status,
+    )  # fmt: skip
+    primal, bound, _, violation, _ = torch.from_numpy(certificate).unbind(1)
+    found = torch.from_numpy(status)
+    return Relaxed(
+        mu, mu_tables, best,
+        Certificate(primal, bound, (found == INTEGRAL) | (found == INFEASIBLE), violation, found != 1),
+    )  # fmt: skip
