@@ -95,7 +95,7 @@ def test_paired_differences_are_judged_by_two_standard_errors() -> None:
 def test_training_learns_more_than_to_copy() -> None:
     examples = source(substitution=0.1, indel=0.0, concentration=0.1)
     train, test = genome.inputs(examples.sample(30)), examples.sample(60)
-    model = genome.fit(sl.NegativeLogLikelihood(), train, strength=0.03, steps=40, rate=0.1, begin=None)
+    model = genome.minimum(sl.NegativeLogLikelihood(), train, strength=0.03, iterations=40)
     native = torch.from_numpy(test.native)
     found = genome.outcome(model(genome.inputs(test)).argmax(), native)
     assert found.score > genome.outcome(torch.from_numpy(test.homolog), native).score + 1
