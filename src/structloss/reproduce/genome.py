@@ -214,7 +214,7 @@ def minimum(objective: Objective, data: Inputs, strength: float, iterations: int
         optimizer.zero_grad()
         found = objective(model(data), data.native) + strength * model.penalty()
         found.backward()
-        return found.item()
+        return float(found.detach())
 
     optimizer.step(value)
     return model
