@@ -73,6 +73,7 @@ def others(main: Setting) -> list[Setting]:
         replace(main, concentration=0.5),
         replace(main, train=10),
         replace(main, cap=6.0),
+        replace(main, cap=12.0),
     ]
 
 

@@ -140,17 +140,23 @@ def _remarks(main: "Setting", results: "Mapping[Setting, Results]") -> list[str]
     rows = results[main]
     difference = reproduction.paired(rows, reproduction.SOFTMAX_MARGIN)
     verdict = {1: "beats", 0: "cannot be told from", -1: "loses to"}
-    paper = reproduction.PAPER[reproduction.SOFTMAX_MARGIN] - reproduction.PAPER[reproduction.CROSS_ENTROPY]
+    theirs = reproduction.PAPER[reproduction.CROSS_ENTROPY]
+    paper = reproduction.PAPER[reproduction.SOFTMAX_MARGIN] - theirs
+    part = 100 * difference.mean / fmean(row[reproduction.CROSS_ENTROPY].score for row in rows)
     remarks = [
         f"Softmax-margin with the Smith-Waterman loss {verdict[difference.sign]} cross-entropy in the first setting: "
         f"{difference.mean:+.2f} ± {difference.error:.2f} of 100 on the same {len(rows)} folds (two standard errors "
-        f"decide). The paper reports {paper:+.2f}; its scale is not told."
+        f"decide), {part:+.2f} % of the score. The paper reports {paper:+.2f}, {100 * paper / theirs:+.2f} %."
     ]
     signs = [reproduction.paired(one, reproduction.SOFTMAX_MARGIN).sign for one in results.values()]
     remarks.append(
         f"Over the {len(signs)} settings tried it is above cross-entropy by more than two standard errors in "
         f"{signs.count(1)}, below in {signs.count(-1)}, and neither in {signs.count(0)}."
     )
+    caps = sorted((s for s in results if replace(s, cap=main.cap) == main), key=lambda s: s.cap)
+    if len(caps) > 1:
+        by_cap = [f"{s.cap:g}: {reproduction.paired(results[s], reproduction.SOFTMAX_MARGIN).mean:+.3f}" for s in caps]
+        remarks.append(f"The difference by the cap of the loss in training, all else equal: {', '.join(by_cap)}.")
     others = [name for name in rows[0] if name not in (reproduction.CROSS_ENTROPY, reproduction.SOFTMAX_MARGIN)]
     told = []
     for name in others:
