@@ -114,7 +114,7 @@ def _remarks(results: "Results", plan: "Plan") -> list[str]:
             f"Run to the letter, the paper's pipeline multiplies its time by {', '.join(factors)} with every symbol; "
             "the paper reports linear growth. What grows is Det(M), which tells apart what can never be the minimum, "
             "and for bigrams every position of the reference; the paper mentions pruning, but not which was used. The "
-            "pipeline reads and writes the arcs of its machines in loops of Python: its growth is that of the machines, "
+            "pipeline reads and writes its machines' arcs in loops of Python: its growth is that of the machines, "
             "how many times slower it is than ours is not OpenFst's alone."
         )
     else:
