@@ -10,7 +10,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-SMALL = {"edit_distance_gradients": ["--seconds", "0.05"]}
+SMALL = {
+    "edit_distance_gradients": ["--seconds", "0.05"],
+    "snakes": ["--epochs", "1", "--images", "20"],
+    "scene": ["--epochs", "2", "--seeds", "1", "--pictures", "100"],
+}
+DATA = Path(os.environ.get("STRUCTLOSS_DATA", ROOT.parent / "shared" / "data"))
+NEEDS = {"snakes": DATA / "graphs" / "snakes.npz", "scene": DATA / "graphs" / "scene.npz"}
 PAGES = [ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if "_build" not in p.parts)]
 FENCE = re.compile(r"^( *)```(\S*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 # What is not run: commands, changes, text, and (py) the scripts of the gallery, which are examples.
@@ -19,6 +25,8 @@ OTHER_LANGUAGES = {"sh", "diff", "text", "py"}
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_it_runs(path: Path, tmp_path: Path) -> None:
+    if path.stem in NEEDS and not NEEDS[path.stem].exists():
+        pytest.skip(f"{NEEDS[path.stem].name} is not there: set STRUCTLOSS_DATA")
     # Small operations in several threads crawl where other tests want the same cores.
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, path, *SMALL.get(path.stem, ()), "--out", "picture.png"]

@@ -773,3 +773,12 @@ class TestErrors:
         kind, message, call = ERRORS[name]
         with pytest.raises(kind, match=message):
             call()
+
+
+@pytest.mark.parametrize("loss", [sl.Hamming(), sl.NGram(2, smoothing=0)])
+def test_the_risk_of_strings_that_are_outside_a_loss_is_infinite(loss: sl.Loss, engine: str) -> None:
+    scores = torch.zeros(2, 2, requires_grad=True)
+    lattice = sl.Lattice.nbest([[[0, 1], [0]], [[0, 1], [0, 1]]], scores)
+    risk = sl.Risk(loss, reduction="none")(lattice, [[0, 1], [0, 1]])
+    assert risk[0].item() == torch.inf
+    assert risk[1].item() == pytest.approx(loss([[0, 1]], [[0, 1]]).item(), abs=1e-6)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from structloss.kernels.chain_sum import exp_nonpositive
 from structloss.kernels.compile import exact_kernel
 from structloss.kernels.levels import Array, Labels
 
@@ -123,7 +124,7 @@ def log_sum(values: Array, count: int) -> float:
         return top
     total = 0.0
     for k in range(count):
-        total += np.exp(values[k] - top)
+        total += exp_nonpositive(values[k] - top)
     return float(top + np.log(total))
 
 
@@ -164,9 +165,9 @@ def log_partition(
                 if mass[s] > 0:
                     fill_values(g, p, b, i, unary, tables, r.messages, r.base, r.values)
                     for k in range(p.sizes[i]):
-                        share = mass[s] * np.exp(r.values[k] - r.messages[s])
-                        r.values[k] = share
-                        unary_share[first + k] += share
+                        r.values[k] = mass[s] * exp_nonpositive(r.values[k] - r.messages[s])
+                    for k in range(p.sizes[i]):
+                        unary_share[first + k] += r.values[k]
                     for j in range(p.items[i + 1] - p.items[i]):
                         at = p.items[i] + j
                         stride = p.strides[p.strides_at[at] + dims]

@@ -435,7 +435,7 @@ def relax(
         span = typical_span(g, b, unary, tables)
         value, low, high, sweeps = -np.inf, -np.inf, np.inf, 0
         # A few sweeps without smoothing first: where the relaxation is tight it is soon over. Then from warm to cold.
-        warm, cold = 0.05 * span, 1e-9 * span
+        warm, cold = 0.02 * span, 1e-9 * span
         tau, tries, wrong, momentum, before = 0.1 * cold, 0, 0.0, 0, np.inf
         status[b] = NOT_CONVERGED
         for f in range(g.factors[b], g.factors[b + 1]):
@@ -477,8 +477,8 @@ def relax(
             tries += 1
             if tau < cold and tries == 1:
                 tau, tries, before = warm, 0, np.inf
-            elif tau >= cold and (span * mended < 0.3 * (high - found) or tries == 20):
-                tau, tries = max(cold, 0.6 * tau), 0
+            elif tau >= cold and (span * mended < 2 * (high - found) or tries == 20):
+                tau, tries = max(cold, 0.3 * tau), 0
             for f in range(g.factors[b], g.factors[b + 1]):
                 absorb(g, s, f, tables, tau, r)  # solution() has set A anew
         certificate[b, 0], certificate[b, 1], certificate[b, 2] = value, high, low

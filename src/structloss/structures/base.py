@@ -92,5 +92,6 @@ class Structure(ABC):
         return other.log_partition() - self.expectation(other) - self.entropy()
 
     def expected(self, loss: Loss, reference: Any) -> Tensor:
-        """E[loss(y, reference)], y drawn from self: the risk. (B,)"""
-        return self.expectation(self.uniform().augment(loss, reference))
+        """E[loss(y, reference)], y drawn from self: the risk. (B,); inf where some y is outside the loss."""
+        value = self.expectation(self.uniform().augment(loss, reference))
+        return torch.where(value == -torch.inf, torch.inf, value)  # augment leaves outside, by -inf, what costs inf

@@ -180,7 +180,7 @@ class FactorGraph(GraphBuilder, Structure):
         factor_owner = np.repeat(np.arange(batch), count)
         own = np.arange(len(factor_owner)) - g.factors[factor_owner] < t.own[factor_owner]
         if own.any():
-            slot_factor = torch.from_numpy(t.links.factor).to(device)
+            slot_factor = torch.from_numpy(t.factor).to(device)
             offsets = whole[:, torch.from_numpy(g.scope).to(device)] * torch.from_numpy(t.strides).to(device)
             at = torch.from_numpy(g.cells[:-1]).to(device).expand(n, -1).index_add(1, slot_factor, offsets)
             kept = torch.from_numpy(np.flatnonzero(own)).to(device)

@@ -87,10 +87,15 @@ class Topology:
         return result
 
     @functools.cached_property
+    def factor(self) -> Ints:
+        """The factor of each slot, (S,)."""
+        return np.repeat(np.arange(len(self.graph.cells) - 1), np.diff(self.graph.slots))
+
+    @functools.cached_property
     def links(self) -> Slots:
         """What variables and factors know of each other, variables in the order of their numbers."""
         g, arity = self.graph, np.diff(self.graph.slots)
-        factor = np.repeat(np.arange(len(arity)), arity)
+        factor = self.factor
         sizes, cells = self.sizes[g.scope], np.diff(g.cells)[factor]
         messages, begins = _starts(sizes), _starts(cells)
         of = np.argsort(g.scope, kind="stable")
