@@ -120,9 +120,8 @@ def draw(tree: list[tuple[int, int]], out: Path) -> None:
 
     figure = Figure(figsize=(4, 4), layout="constrained")
     axes = figure.add_subplot(aspect="equal")
-    angles = torch.linspace(0, 2 * torch.pi, 7)[:-1]
-    radius = torch.tensor([1.0, 0.7] * 3)  # so that no three lines meet
-    places = torch.stack([radius * angles.cos(), radius * angles.sin()], 1).tolist()
+    angles = torch.tensor([0.0, 0.8, 2.1, 2.9, 4.1, 5.3])  # so that no three lines meet
+    places = torch.stack([angles.cos(), angles.sin()], 1).tolist()
     for a, b in tree:
         axes.plot(*zip(places[a], places[b], strict=True), color="#0072B2", zorder=1)
     for name, (left, up) in zip(NAMES, places, strict=True):
