@@ -122,7 +122,7 @@ def _remarks(results: "Results", plan: "Plan") -> list[str]:
     remarks += [_faster(results, loss) for loss in results.losses]
     naive = max(c.points[-1].length for c in results.curves if c.method == reproduction.NAIVE)
     remarks.append(
-        f"Grad-Naive is a loop of Python here and ends at l = {naive}, where it has {reproduction.ALPHABET**naive} "
+        f"Grad-Naive is a compiled loop and ends at l = {naive}, where it has {reproduction.ALPHABET**naive} "
         f"strings. At a length there are up to {plan.trials} trials, fewer where they are slow, at least {plan.fewest}."
     )
     return remarks
