@@ -22,6 +22,7 @@ from structloss.tasks.alignment.apply import jobs_of
 from structloss.tasks.alignment.classifier import KernelClassifier
 from structloss.tasks.alignment.feature_map import Durations, Features, segmentation
 from structloss.tasks.alignment.recordings import Speech
+from structloss.tasks.alignment.resample import resample
 from structloss.tasks.alignment.segments import Segments
 from structloss.tasks.alignment.task import PassiveAggressiveSteps
 from structloss.tasks.alignment.train import AnnealedDirectLoss, Parts, candidates
@@ -233,17 +234,19 @@ def test_stereo_and_other_rates_are_aligned_alike(corpus: Path, model: Path, tmp
 
     samples = spoken(100).samples
     soundfile.write(tmp_path / "stereo.wav", np.stack([samples, samples], 1), audio.RATE)
-    up = np.interp(np.arange(len(samples) * 3) / 3, np.arange(len(samples)), samples)
-    soundfile.write(tmp_path / "fast.wav", up, 3 * audio.RATE)
     soundfile.write(tmp_path / "mono.wav", samples, audio.RATE)
-    starts = []
-    for name in ("mono", "stereo", "fast"):
+    rates = {"telephone": 8_000, "disc": 44_100, "video": 48_000}
+    for name, rate in rates.items():
+        soundfile.write(tmp_path / f"{name}.wav", resample(samples, audio.RATE, rate), rate)
+    starts = {}
+    for name in ("mono", "stereo", *rates):
         out = tmp_path / f"{name}.TextGrid"
         result = run("align", "apply", model, tmp_path / f"{name}.wav", corpus / "test" / "u100.txt", "-o", out)
         assert result.exit_code == 0, result.output
-        starts.append(transcripts.read(out).starts)
-    assert starts[0] == starts[1]
-    assert np.median(np.abs(np.array(starts[0]) - np.array(starts[2]))) <= 0.01
+        starts[name] = transcripts.read(out).starts
+    assert starts["mono"] == starts["stereo"]
+    for name in rates:
+        assert np.median(np.abs(np.array(starts["mono"]) - np.array(starts[name]))) <= 0.01, name
 
 
 def test_silence_is_aligned_somehow(model: Path, tmp_path: Path) -> None:
