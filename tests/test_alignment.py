@@ -220,6 +220,15 @@ def test_a_whole_folder_in_which_some_files_are_broken(corpus: Path, model: Path
     assert sorted(errors)[len(errors) // 2] < 0.02
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_model_that_is_not_there_is_said_once(corpus: Path, tmp_path: Path, jobs: int) -> None:
+    test = corpus / "test"
+    result = run("align", "apply", tmp_path / "none", test, test, "-o", tmp_path / "out", "--jobs", jobs)
+    assert result.exit_code == 2
+    assert "none" in result.output
+    assert not (tmp_path / "out").exists()
+
+
 def test_recordings_of_one_name_in_two_folders_stay_apart(tmp_path: Path) -> None:
     for name in ("a/u.wav", "a/u.txt", "a/u.TextGrid", "b/u.wav", "b/u.lab", "b/v.wav"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

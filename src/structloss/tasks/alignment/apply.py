@@ -110,6 +110,7 @@ def align_all(folder: Path, todo: Sequence[Job], processes: int) -> Iterator[Don
         _start(folder)
         yield from map(_work, todo)
         return
+    read_model(folder)  # what is wrong with it is said here, and not by every worker
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, spawn, _start, (folder,)) as pool:
         for future in as_completed([pool.submit(_work, job) for job in todo]):
