@@ -1,5 +1,6 @@
 """Forced alignment end to end, on tones that stand for phones: features, training, and the commands."""
 
+import json
 import math
 import random
 import shutil
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 pytest.importorskip("lightning", reason="Lightning (the extra train) is not installed")
@@ -218,6 +220,17 @@ def test_a_whole_folder_in_which_some_files_are_broken(corpus: Path, model: Path
     assert picture.read_bytes().startswith(b"\x89PNG")
     errors = [abs(a - b) for a, b in zip(found.starts, wanted.starts, strict=True)]
     assert sorted(errors)[len(errors) // 2] < 0.02
+
+
+def test_the_network_learns_through_the_alignments(corpus: Path, tmp_path: Path) -> None:
+    plan = ("--learns", "all", "--objective", "hinge", "--loss", "insensitive:tau_ms=10", "--epochs", 3)
+    result = run("align", "train", corpus / "train", "--test", corpus / "test", "--out", tmp_path / "model", *plan)
+    assert result.exit_code == 0, result.output
+    began, ended = (load_file(tmp_path / "model" / part / "model.safetensors") for part in ("classifier", "."))
+    names = [name for name in ended if name.startswith("classifier.")]
+    assert any((ended[name] != began[name.replace("classifier.", "network.", 1)]).any() for name in names)
+    metrics = json.loads((tmp_path / "model" / "metrics.json").read_text())
+    assert metrics["dev_20ms"] > 0.8
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from structloss.structures import Segmentation
 from structloss.tasks.alignment.utterance import Utterance
@@ -119,10 +120,9 @@ def segmentation(weights: Tensor, features: Sequence[Features]) -> Segmentation:
     share = weights / phones[:, None]  # (B, 7)
 
     def padded(rows: list[Tensor]) -> Tensor:
-        out = rows[0].new_zeros(len(rows), *(max(row.shape[i] for row in rows) for i in range(rows[0].dim())))
-        for place, row in zip(out, rows, strict=True):
-            place[tuple(slice(size) for size in row.shape)] = row
-        return out
+        most = [max(row.shape[i] for row in rows) for i in range(rows[0].dim())]
+        widths = [[w for n, size in zip(most, row.shape, strict=True) for w in (n - size, 0)] for row in rows]
+        return torch.stack([pad(row, own[::-1]) for row, own in zip(rows, widths, strict=True)])  # last axis first
 
     boundary = torch.einsum("bj,bjt->bt", share[:, :4], padded([f.boundary for f in features]))
     durations = padded([f.duration for f in features])
