@@ -1,12 +1,15 @@
 """Tagged text in columns: reading, features, chunk F1."""
 
 import gzip
+from pathlib import Path
 
 import pytest
 
+from structloss.tasks import TASKS
 from structloss.tasks.tagging import conll
 from structloss.tasks.tagging.chunks import chunk_score, chunks
 from structloss.tasks.tagging.features import window
+from structloss.training.task import DataError
 
 TEXT = "He PRP B-NP\nruns VBZ B-VP\n\nDogs NNS B-NP\n"
 CONLLU = (
@@ -67,3 +70,24 @@ def test_features_of_the_first_and_the_last_token() -> None:
     (only,) = window([["Word", "N"]])
     assert {"bos", "eos", "w0=Word", "0p0=N", "s=Aaa", "s3=ord"} <= set(only)
     assert window([]) == []
+
+
+def test_files_without_labels_are_tagged_and_other_columns_are_an_error(tmp_path: Path) -> None:
+    task = TASKS["tagging"]
+    (tmp_path / "train.txt").write_text("the DT B\ndog NN I\n\na DT B\ncat NN I\n")
+    examples = task.read(tmp_path / "train.txt")
+    config = task.configure(examples, dict(task.settings))
+    (tmp_path / "new.txt").write_text("a DT\ndog NN\n")
+    (example,) = task.read(tmp_path / "new.txt", config)
+    assert example.x == (("a", "DT"), ("dog", "NN"))
+    assert list(task.write(example, ["B", "I"])) == ["a DT B", "dog NN I", ""]
+    assert list(task.write(example, ["B", "I"], ["p", "q"])) == ["a DT B p", "dog NN I q", ""]
+    with pytest.raises(DataError, match="line 1: got no labels to compare answers with"):
+        task.evaluate([example], [["B", "I"]])
+    (labelled, _) = task.read(tmp_path / "train.txt", config)
+    assert labelled.y == ("B", "I")
+    (tmp_path / "words.txt").write_text("a\ndog\n")
+    with pytest.raises(
+        DataError, match=r"words.txt, line 1: got 1 columns, but the model reads 2, and a label or none"
+    ):
+        task.read(tmp_path / "words.txt", config)

@@ -82,7 +82,7 @@ def evaluate(
         from structloss.training.task import predict as answers
 
         task, loaded = load(model, TASKS)
-        examples = task.read(data)
+        examples = task.read(data, loaded.config)
         metrics = task.evaluate(examples, answers(loaded, examples))
         if as_json:
             typer.echo(json.dumps(metrics))
@@ -115,9 +115,9 @@ def predict(
             with tempfile.TemporaryDirectory() as folder:
                 copy = Path(folder) / "stdin"
                 copy.write_bytes(sys.stdin.buffer.read())
-                examples = task.read(copy)
+                examples = task.read(copy, loaded.config)
         else:
-            examples = task.read(data)
+            examples = task.read(data, loaded.config)
         known = written_marginals(loaded, examples) if marginals else [None] * len(examples)
         lines: list[str] = []
         for example, row, answers in zip(examples, known, nbest_answers(loaded, examples, nbest), strict=True):

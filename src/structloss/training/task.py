@@ -110,8 +110,11 @@ class FileTask(Task):
     loss: ClassVar[str]  # what it trains on by default
 
     @abstractmethod
-    def read(self, path: Path) -> list[Example]:
-        """The examples of a file, or a `DataError` that names it and the line."""
+    def read(self, path: Path, config: dict[str, Any] | None = None) -> list[Example]:
+        """The examples of a file, or a `DataError` that names it and the line.
+
+        With the config of a model that is to answer them, what it does not read may be missing: the answers.
+        """
 
     @abstractmethod
     def write(

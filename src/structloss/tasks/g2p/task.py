@@ -105,7 +105,7 @@ class G2P(FileTask):
         "min_count": 5,
     }
 
-    def read(self, path: Path) -> list[Example]:
+    def read(self, path: Path, config: dict[str, Any] | None = None) -> list[Example]:
         examples = []
         for found in pronunciations.read(path):
             where = f"{path}, line {found.line}"

@@ -73,7 +73,7 @@ class Ocr(FileTask):
     loss = "hamming"
     settings: ClassVar[dict[str, Any]] = {"model": "linear", "order": 2, "width": 128, "dropout": 0.3, "window": 0}
 
-    def read(self, path: Path) -> list[Example]:
+    def read(self, path: Path, config: dict[str, Any] | None = None) -> list[Example]:
         return [Example(word.pixels, tuple(word.letters), None, word.where) for word in letters.read(path)]
 
     def configure(self, examples: Sequence[Example], settings: dict[str, Any]) -> dict[str, Any]:

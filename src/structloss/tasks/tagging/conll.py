@@ -67,7 +67,7 @@ def read(path: Path | str) -> list[Sentence]:
 
 
 def written(sentence: Sentence, column: int, labels: Sequence[str], more: Sequence[str] | None = None) -> Iterable[str]:
-    """The lines of a sentence with other labels in a column, as they were read.
+    """The lines of a sentence with other labels in a column, or with labels in one more column, as they were read.
 
     What there is `more` of each token stands in one more column; in CoNLL-U, which has ten, in MISC as Marginals=.
     """
@@ -78,7 +78,8 @@ def written(sentence: Sentence, column: int, labels: Sequence[str], more: Sequen
         columns = line.split(separator) if separator == "\t" else line.split()
         conllu = len(columns) == 10 and separator == "\t"
         if not (conllu and ("-" in columns[0] or "." in columns[0])):
-            columns[column], last = next(following)
+            label, last = next(following)
+            columns[column : column + 1] = [label]  # one more where there was none
             if more is not None and conllu:
                 columns[9] = f"{'' if columns[9] == '_' else columns[9] + '|'}Marginals={last}"
             elif more is not None:

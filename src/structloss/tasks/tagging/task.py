@@ -13,7 +13,7 @@ from structloss.tasks.sparse import FeatureIndex, RowAdagrad, SparseLinear, Spar
 from structloss.tasks.tagging import conll
 from structloss.tasks.tagging.chunks import chunk_score
 from structloss.tasks.tagging.features import window
-from structloss.training.task import Defaults, Example, FileTask, TaskModel, check_settings
+from structloss.training.task import DataError, Defaults, Example, FileTask, TaskModel, check_settings
 
 MODELS = ("sparse", "bilstm")
 _RANGES = {"order": (1, 4), "min_count": (1, 1 << 30), "width": (1, 4096), "dropout": (0.0, 0.99)}
@@ -100,20 +100,27 @@ class Tagging(FileTask):
         "dropout": 0.3,
     }
 
-    def read(self, path: Path) -> list[Example]:
+    def read(self, path: Path, config: dict[str, Any] | None = None) -> list[Example]:
         examples = []
         for sentence in conll.read(path):
-            column = label_column(sentence)
-            inputs = [1] if _is_conllu(sentence) else list(range(column))
-            x = tuple(tuple(token[i] for i in inputs) for token in sentence.tokens)
             places = tuple(f"{path}, line {number}" for number in sentence.numbers)
-            examples.append(Example(x, tuple(sentence.column(column)), sentence, places[0], places))
+            column, width = label_column(sentence), len(sentence.tokens[0])
+            inputs = [1] if _is_conllu(sentence) else list(range(column))
+            if config is not None and len(inputs) != config["inputs"]:
+                if _is_conllu(sentence) or width != config["inputs"]:
+                    raise DataError(
+                        f"{places[0]}: got {width} columns, but the model reads {config['inputs']}, and a label or none"
+                    )
+                inputs, column = list(range(width)), width  # there are no labels
+            x = tuple(tuple(token[i] for i in inputs) for token in sentence.tokens)
+            y = tuple(sentence.column(column)) if column < width else ()
+            examples.append(Example(x, y, sentence, places[0], places))
         return examples
 
     def configure(self, examples: Sequence[Example], settings: dict[str, Any]) -> dict[str, Any]:
         check_settings(settings, MODELS, _RANGES)
         labels = sorted({label for example in examples for label in example.y})
-        config: dict[str, Any] = {**settings, "labels": labels}
+        config: dict[str, Any] = {**settings, "labels": labels, "inputs": len(examples[0].x[0])}
         if settings["model"] == "sparse":
             config["features"] = FeatureIndex.of((window(e.x) for e in examples), settings["min_count"]).names
         else:
@@ -134,6 +141,9 @@ class Tagging(FileTask):
 
     def evaluate(self, examples: Sequence[Example], predictions: Sequence[Sequence[str]]) -> dict[str, float]:
         gold = [example.y for example in examples]
+        for example, y in zip(examples, gold, strict=True):
+            if len(y) != len(example.x):
+                raise DataError(f"{example.where}: got no labels to compare answers with")
         tokens = sum(map(len, gold))
         right = sum(a == b for y, r in zip(predictions, gold, strict=True) for a, b in zip(y, r, strict=True))
         accuracy = right / tokens if tokens else 1.0
@@ -145,7 +155,8 @@ class Tagging(FileTask):
     def write(
         self, example: Example, prediction: Sequence[str], marginals: Sequence[str] | None = None
     ) -> Iterable[str]:
-        return conll.written(example.source, label_column(example.source), prediction, marginals)
+        column = label_column(example.source) if example.y else len(example.source.tokens[0])
+        return conll.written(example.source, column, prediction, marginals)
 
 
 def _is_conllu(sentence: conll.Sentence) -> bool:
