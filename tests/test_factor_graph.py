@@ -147,6 +147,16 @@ class TestFactorGraph(StructureSuite):
         g.factors(torch.stack([first, first + 1], 1), torch.randn(1, positions - 1, 3, 3).to(dtype))
         return g, torch.randint(0, 3, (1, positions))
 
+    def test_a_complete_reference_leaves_one_output(self, kind: str, engine: str) -> None:
+        case = self.make(kind, "plain")
+        s = case.structure().given(case.reference)
+        close(s.entropy(), torch.zeros(len(case.reference), dtype=torch.float64), 1e-9)
+        assert (s.sample(5) == case.reference).all()
+        assert (s.topk(2)[1][:, 0] == case.reference).all()
+        assert (s.topk(2)[0][:, 1] == -math.inf).all()
+        close(s.expected(sl.Hamming(), case.reference), torch.zeros(len(case.reference), dtype=torch.float64), 1e-9)
+        close(s.relaxed(), s.marginals().detach(), 1e-9)
+
     def marginals_by_enumeration(self, case: Case) -> Tensor:
         scores = case.score(case.potentials)
         found = case.structure().marginals().detach()
@@ -182,6 +192,62 @@ def random_graph(seed: int, method: str, **settings: object) -> tuple[sl.FactorG
         ]
 
     return g, scores
+
+
+def harder_graph(seed: int, method: str, **settings: object) -> tuple[sl.FactorGraph, Tensor]:
+    """Six variables of two labels, factors over up to four of them, some cells forbidden, hard factors; all scores."""
+    torch.manual_seed(seed)
+    scopes = [tuple(torch.randperm(6)[: int(n)].tolist()) for n in torch.randint(2, 5, (5,))]
+    unary = torch.randn(1, 6, 2, dtype=torch.float64) - 100
+    tables = [3 * torch.randn(1, *[2] * len(scope), dtype=torch.float64) - 50 for scope in scopes]
+    tables = [torch.where(torch.rand(t.shape) < 0.1, -math.inf, t) for t in tables]
+    g = sl.FactorGraph(method=method, **settings)  # type: ignore[arg-type]
+    g.variables(unary)
+    for scope, table in zip(scopes, tables, strict=True):
+        g.factor(scope, table)
+    g.budget(range(6), 4)
+    g.at_least_one([0, 2, 4, 5])
+    outputs = torch.tensor(list(itertools.product(range(2), repeat=6)))
+    scores = sum(unary[0, v, outputs[:, v]] for v in range(6))
+    scores = scores + sum(t[(0, *(outputs[:, v] for v in s))] for s, t in zip(scopes, tables, strict=True))
+    allowed = (outputs.sum(1) <= 4) & (outputs[:, [0, 2, 4, 5]].sum(1) > 0)
+    return g, torch.where(allowed, scores, -math.inf)
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=30)
+def test_forbidden_cells_and_hard_factors_under_the_relaxation(seed: int) -> None:
+    g, scores = harder_graph(seed, "lp", tolerance=1e-6)
+    if scores.max() == -math.inf:
+        return
+    highs, _ = harder_graph(seed, "lp", solver="highs")
+    certificate = g.certificate()
+    assert certificate.converged.all()
+    assert certificate.primal.item() <= certificate.dual.item() + 1e-3
+    assert certificate.violation.item() <= 1e-6
+    assert g.max().item() >= scores.max().item() - 1e-9
+    assert g.max().item() == pytest.approx(highs.max().item(), abs=1e-4 * 100)
+    for method in ("exact", "ilp"):
+        other, _ = harder_graph(seed, method)
+        assert other.max().item() == pytest.approx(scores.max().item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.parametrize("seed", [1, 4])
+def test_a_constant_in_the_scores_changes_no_answer(seed: int, offset: float) -> None:
+    found = {}
+    for method in ("exact", "ilp", "lp"):
+        torch.manual_seed(seed)
+        g = sl.FactorGraph(method=method)  # type: ignore[arg-type]
+        unary = torch.randn(1, 9, 3).double()
+        unary[:, 0] += offset
+        g.variables(unary)
+        edges = list(itertools.combinations(range(9), 2))
+        g.factors(edges, 2 * torch.randn(1, len(edges), 3, 3).double())
+        found[method] = g
+    assert found["ilp"].argmax().tolist() == found["exact"].argmax().tolist()
+    close(found["ilp"].max(), found["exact"].max(), 1e-9)
+    assert not found["lp"].certificate().integral.any()  # they are not
 
 
 @given(st.integers(0, 10_000))
@@ -343,6 +409,72 @@ def test_belief_propagation(seed: int) -> None:
             close(reweighted, values["exact"], 1e-7)
 
 
+def test_beliefs_where_scores_are_far_apart() -> None:
+    g = sl.FactorGraph(method="bp", tolerance=1e-9)
+    g.variables(torch.zeros(1, 2, 2).double())
+    g.factor((0, 1), torch.tensor([[[0.0, 0.0], [-2000.0, -2000.0]]]).double())
+    close(g.marginals()[0, 0], torch.tensor([1.0, 0.0]).double())
+    torch.manual_seed(0)
+    values = []
+    for method in ("bp", "exact"):
+        torch.manual_seed(0)
+        tree = sl.FactorGraph(method=method, tolerance=1e-9)  # type: ignore[arg-type]
+        tree.variables(400 * torch.randn(1, 12, 3).double())
+        tree.factors([[v // 2, v + 1] for v in range(11)], 400 * torch.randn(1, 11, 3, 3).double())
+        values.append(tree.log_partition())
+    close(*values, 1e-6)
+
+
+def test_strata_are_exact_under_auto_too() -> None:
+    torch.manual_seed(0)
+    outputs = []
+    for method in ("auto", "exact"):
+        torch.manual_seed(0)
+        g = sl.FactorGraph(method=method)  # type: ignore[arg-type]
+        g.variables(torch.randn(1, 8, 4).double())
+        edges = list(itertools.combinations(range(8), 2))
+        g.factors(edges, 2 * torch.randn(1, len(edges), 4, 4).double())
+        outputs.append(g.strata(sl.Hamming(), torch.zeros(1, 8).long()).outputs.tolist())
+    assert outputs[0] == outputs[1]
+
+
+def test_an_expectation_of_what_never_happens() -> None:
+    for name in ("native", "torch"):
+        with sl.engine(name):
+            a, b = sl.FactorGraph(), sl.FactorGraph()
+            a.variables(torch.tensor([[[0.0, -2000.0]]]))
+            b.variables(torch.tensor([[[0.0, -math.inf]]]))
+            assert a.expectation(b).item() == 0
+            assert a.kl(b).item() == 0
+
+
+def test_sums_of_losses() -> None:
+    g = with_two()
+    r = [[0, 1, 0], [1, 1, 1]]
+    costs = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
+    loss = 0.5 * sl.Hamming() + sl.Hamming(costs=costs)
+    wanted = 0.5 * g.expected(sl.Hamming(), r) + g.expected(sl.Hamming(costs=costs), r)
+    close(g.expected(loss, r), wanted, 1e-6)
+
+
+def test_a_graph_outlives_what_is_made_of_it() -> None:
+    g = sl.FactorGraph()
+    scores = torch.randn(2, 3, 2, requires_grad=True)
+    ys = g.variables(scores)
+    g.variable(torch.randn(2, 2, requires_grad=True))
+    with torch.inference_mode():
+        g.max()
+    g.max().sum().backward()
+    g.log_partition().sum().backward()  # a second walk through the same graph
+    augmented = g.augment(sl.Hamming(), [[0, 0, 0, 0]] * 2)
+    before = augmented.max()
+    g.implies(ys[0], ys[1])
+    g.exactly_one(ys)
+    assert torch.equal(augmented.max(), before)
+    with pytest.raises(ValueError, match="other: got another graph"):
+        g.expectation(augmented)
+
+
 def test_a_grid_of_several_sizes() -> None:
     torch.manual_seed(0)
     shapes, K = [(2, 3), (3, 1), (1, 1)], 2
@@ -374,7 +506,7 @@ def test_auto_eliminates_where_it_can_and_relaxes_where_it_cannot() -> None:
     assert chain.inference == "exact: elimination visits 1230 cells an example, tree-width 1"
     grid = sl.FactorGraph()
     grid.grid(torch.randn(1, 20, 20, 5), torch.zeros(1, 20, 19, 5, 5), torch.zeros(1, 19, 20, 5, 5))
-    assert grid.inference.startswith("lp, by the dual method: elimination would visit more than")
+    assert grid.inference.startswith("lp, by dual: elimination would visit more than")
     assert grid.certificate().integral.all()
     with pytest.raises(ValueError, match=r'log_partition: example 0 needs more than .* cells .*method="bp"'):
         grid.log_partition()
@@ -438,6 +570,9 @@ ERRORS: list[tuple[Callable[[], object], str]] = [
     (lambda: with_two().exactly_one([]), "variables: got none"),
     (lambda: with_two().exactly_one([0, 7]), "got 7, but example 0 has the variables 0 to 2"),
     (lambda: with_two().budget([0, 1], -1), "most: got -1"),
+    (lambda: sl.FactorGraph().exactly_one([0]), "the graph has no variables yet"),
+    (lambda: sl.FactorGraph().variable([[0.0]]), r"scores: got list, but wanted a tensor \(B, K\)"),  # type: ignore[arg-type]
+    (lambda: with_two().augment(sl.Hamming(), [[0, 0, 0]] * 2, math.nan), "scale: got nan"),
     (lambda: infeasible("exact").max(), r"example 0: the hard factors \(at_least_one, exactly_one, implies\)"),
     (lambda: infeasible("lp").argmax(), "leave no output"),
     (lambda: infeasible("ilp").max(), "leave no output"),

@@ -64,7 +64,7 @@ def propagate(
     sizes = 1
     for v in range(g.labels.shape[0] - 1):
         sizes = max(sizes, g.labels[v + 1] - g.labels[v])
-    sums = np.empty(sizes)
+    sums, tops = np.empty(sizes), np.empty(sizes)
     for b in range(worker, value.shape[0], workers):
         residual[b], value[b] = np.inf, -np.inf
         if not forbid(g, s, b, unary, tables, allowed, open_):
@@ -81,14 +81,19 @@ def propagate(
                     continue
                 for at in range(g.slots[f], g.slots[f + 1]):
                     begin, size = s.messages[at], s.messages[at + 1] - s.messages[at]
-                    sums[:size] = 0.0
+                    sums[:size], tops[:size] = 0.0, -np.inf
                     for c in range(g.cells[f + 1] - g.cells[f]):
-                        sums[s.entry[s.cells[at] + c] - begin] += np.exp(cells[g.cells[f] + c] - top)
+                        x = s.entry[s.cells[at] + c] - begin
+                        tops[x] = max(tops[x], cells[g.cells[f] + c])
+                    for c in range(g.cells[f + 1] - g.cells[f]):
+                        x = s.entry[s.cells[at] + c] - begin
+                        if tops[x] > -np.inf:
+                            sums[x] += np.exp(cells[g.cells[f] + c] - tops[x])
                     highest = -np.inf
                     for x in range(size):
                         label = total[g.labels[g.scope[at]] + x]
                         if label > -np.inf and sums[x] > 0:
-                            sums[x] = np.log(sums[x]) - (label - m[begin + x])
+                            sums[x] = tops[x] + np.log(sums[x]) - (label - m[begin + x])
                             highest = max(highest, sums[x])
                         else:
                             sums[x] = -np.inf

@@ -202,8 +202,9 @@ def expectation(
                     fill_values(g, p, b, i, unary, tables, r.messages, r.base, r.values)
                     fill_values(g, p, b, i, f_unary, f_tables, f.messages, r.base, f.values)
                     for k in range(p.sizes[i]):
-                        if r.values[k] > -np.inf:
-                            f.messages[s] += np.exp(r.values[k] - r.messages[s]) * f.values[k]
+                        q = np.exp(r.values[k] - r.messages[s])
+                        if q > 0:
+                            f.messages[s] += q * f.values[k]
                 next_assignment(p, i, r.base, r.counter)
             if p.parent[i] == n:
                 total += f.messages[p.messages[i]]

@@ -409,12 +409,31 @@ def typical_span(g: Graph, b: int, unary: Array, tables: Array) -> float:
 
 
 @kernel
+def middle(g: Graph, b: int, unary: Array, tables: Array) -> float:
+    """The score to expect where all labels and cells that are allowed are equally probable."""
+    result = 0.0
+    for v in range(g.variables[b], g.variables[b + 1]):
+        total, count = 0.0, 0
+        for x in range(g.labels[v], g.labels[v + 1]):
+            if unary[x] > -np.inf:
+                total, count = total + unary[x], count + 1
+        result += total / max(1, count)
+    for f in range(g.factors[b], g.factors[b + 1]):
+        total, count = 0.0, 0
+        for c in range(g.cells[f], g.cells[f + 1]):
+            if tables[c] > -np.inf:
+                total, count = total + tables[c], count + 1
+        result += total / max(1, count)
+    return result
+
+
+@kernel
 def relax(
     worker: int, workers: int, g: Graph, s: Slots, unary: Array, tables: Array, tolerance: float, most: int, r: Room,
     mu: Array, mu_tables: Array, trial: Array, trial_tables: Array, missing: Array, labels: Labels, best: Labels,
     certificate: Array, status: Labels,
 ) -> None:  # fmt: skip
-    """Solve every example to a relative gap, or for as many sweeps as allowed.
+    """Solve every example to a gap relative to how far the bound is from the middle, or for as many sweeps as allowed.
 
     certificate[b] = value of mu, bound, the score of the best assignment met, mass of mu on forbidden cells, sweeps.
     """
@@ -432,11 +451,11 @@ def relax(
             mu[mu_first:mu_last], mu_tables[first:last] = 0.0, 0.0
             status[b] = INFEASIBLE
             continue
-        span = typical_span(g, b, unary, tables)
+        span, centre = typical_span(g, b, unary, tables), middle(g, b, unary, tables)
         value, low, high, sweeps = -np.inf, -np.inf, np.inf, 0
         # A few sweeps without smoothing first: where the relaxation is tight it is soon over. Then from warm to cold.
-        warm, cold = 0.02 * span, 1e-9 * span
-        tau, tries, wrong, momentum, before = 0.1 * cold, 0, 0.0, 0, np.inf
+        warm, cold, hurry = 0.02 * span, 1e-12 * span, 2.0
+        tau, tries, wrong, momentum, before = 0.1 * cold, 0, np.inf, 0, np.inf
         status[b] = NOT_CONVERGED
         for f in range(g.factors[b], g.factors[b + 1]):
             r.A[s.messages[g.slots[f]] : s.messages[g.slots[f + 1]]] = 0.0
@@ -460,11 +479,13 @@ def relax(
             if score > low:
                 low = score
                 best[g.variables[b] : g.variables[b + 1]] = labels[g.variables[b] : g.variables[b + 1]]
-            if found - span * off > value - span * wrong or value == -np.inf:
+            # Mass on forbidden cells is not counted in the value: less of it comes first.
+            less = max(off, tolerance) < max(wrong, tolerance)
+            if less or (max(off, tolerance) == max(wrong, tolerance) and found > value):
                 value, wrong = found, off
                 mu[mu_first:mu_last] = trial[mu_first:mu_last]
                 mu_tables[first:last] = trial_tables[first:last]
-            allowance = tolerance * max(1.0, abs(high))
+            allowance = tolerance * max(0.0, high - centre) + 1e-12 * abs(high)
             if low >= high - allowance:
                 make_integral(g, s, b, best, mu, mu_tables)
                 value, wrong, status[b] = low, 0.0, INTEGRAL
@@ -477,8 +498,10 @@ def relax(
             tries += 1
             if tau < cold and tries == 1:
                 tau, tries, before = warm, 0, np.inf
-            elif tau >= cold and (span * mended < 2 * (high - found) or tries == 20):
-                tau, tries = max(cold, 0.3 * tau), 0
+            elif tau >= cold and (span * mended < hurry * (high - found) or tries >= 40 / hurry):
+                tau, tries = 0.3 * tau, 0
+                if tau < 0.1 * tolerance * span:  # cold, and not there: once more, and slower
+                    tau, hurry, momentum = warm, 0.2 * hurry, 0
             for f in range(g.factors[b], g.factors[b + 1]):
                 absorb(g, s, f, tables, tau, r)  # solution() has set A anew
         certificate[b, 0], certificate[b, 1], certificate[b, 2] = value, high, low

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from structloss.losses import Loss
 from structloss.losses.base import PositionLoss
+from structloss.losses.combined import WeightedSum
 from structloss.losses.labels import UNKNOWN, Labels, as_padded
 from structloss.structures import graph_beliefs, graph_native, graph_torch, relaxation
 from structloss.structures.base import Strata, Structure
@@ -74,14 +75,14 @@ class FactorGraph(GraphBuilder, Structure):
             >>> g.inference
             'exact: elimination visits 6 cells an example, tree-width 0'
         """
+        how = self._how
+        if self._method not in ("auto", "exact"):
+            return {"lp": f"lp, by {self._solver}", "ilp": "ilp, by highs", "bp": "bp"}[how]
         orders = self._parts.topology.orders(MOST if self._method == "exact" else AUTO)
         cells, width = max(order.cells for _, order, _ in orders), max(order.width for _, order, _ in orders)
-        how = self._how
         if how == "exact":
             return f"exact: elimination visits {cells:.0f} cells an example, tree-width {width}"
-        if self._method == "auto":
-            return f"lp, by the dual method: elimination would visit more than {cells:.2g} cells an example"
-        return {"lp": f"lp, by {self._solver}", "ilp": "ilp, by HiGHS", "bp": "bp"}[how]
+        return f"lp, by {self._solver}: elimination would visit more than {cells:.2g} cells an example"
 
     @property
     def _how(self) -> str:
@@ -91,10 +92,10 @@ class FactorGraph(GraphBuilder, Structure):
 
     def _plans(self, operation: str) -> Any:
         """How to eliminate, for operations that are exact or not at all."""
-        if self._method in ("lp", "ilp"):
+        if self._method in ("lp", "ilp", "bp"):
             raise NotImplementedError(
-                f'{operation}: under method="{self._method}" there is no distribution over outputs; wanted "exact", or '
-                '"bp" for an approximation of log_partition and marginals'
+                f'{operation}: method="{self._method}" does not give it; wanted "exact", or "bp" for an approximation '
+                "of log_partition and marginals"
             )
         most = AUTO if self._method == "auto" else MOST
         orders = self._parts.topology.orders(most)
@@ -135,6 +136,11 @@ class FactorGraph(GraphBuilder, Structure):
                 f"y: example {b} has label {int(y[n, b, v])} for variable {v}, but its labels are 0 to {wanted}"
             )
         return y
+
+    @property
+    def _most_labels(self) -> int:
+        """K, the most labels of any variable."""
+        return max((int(sizes.max(initial=1)) for sizes in self._all_sizes()), default=1)
 
     @property
     def _size_table(self) -> Tensor:
@@ -194,19 +200,20 @@ class FactorGraph(GraphBuilder, Structure):
     def argmax(self) -> Tensor:
         """The best output (B, N) of each example, the lexicographically smallest where several are best.
 
-        Under "lp" the best output that was met on the way, which is the best of all where `certificate()` is integral;
-        else each variable's most probable label. Under "ilp" one of the best.
+        Under "lp" the best output that was met on the way, which is the best of all, up to the gap, where
+        `certificate()` is integral. Where none was met that hard factors and -inf allow, each variable has its most
+        probable label, and the score is -inf. Under "ilp" one of the best.
         """
         if self._only is not None:
-            return self._only
+            with torch.no_grad():
+                possible = self._score(self._labels(self._only))[0] > -math.inf
+            return torch.where(possible[:, None], self._only, -1)
         with torch.no_grad():
             if self._how == "exact":
                 labels, exists = graph_native.argmax(self._parts, self._plans("argmax"))
                 self._check_exists(torch.from_numpy(exists))
             else:
-                solved = self._relaxation("argmax")
-                labels = solved.labels
-                self._check_exists(solved.certificate.dual > -math.inf)
+                labels = self._relaxation("argmax").labels
             return self._padded(labels)
 
     def decode(self, y: Tensor | None = None) -> list[list[int]]:
@@ -220,14 +227,12 @@ class FactorGraph(GraphBuilder, Structure):
         Under "lp" the relaxation's value, found from above: at least the score of every output. Its gradient is the
         relaxed solution, phi(x, r) of McAllester 2010, eq. 12.
         """
-        if self._only is not None or self._how == "exact":
+        if self._only is not None or self._how in ("exact", "ilp"):
             y = self._only if self._only is not None else self.argmax()
             value = self._score(self._labels(y))[0]
             self._check_exists(value > -math.inf)
             return value
-        solved = self._relaxation("max")
-        self._check_exists(solved.certificate.dual > -math.inf)
-        p = self._parts
+        solved, p = self._relaxation("max"), self._parts
         value = self._solution_score(p.unary, p.tables)
         # The bound is closer to the relaxation's value than the solution is; the gradient is the solution's.
         bound = solved.certificate.dual.to(value)
@@ -254,6 +259,14 @@ class FactorGraph(GraphBuilder, Structure):
                 self._solved = highs.solve(self._parts, integral=self._how == "ilp")
             else:
                 self._solved = relaxation.dual(self._parts, self._tolerance, _SWEEPS)
+        found = self._solved.certificate
+        self._check_exists(found.dual > -math.inf)
+        lost = ~found.converged & (found.violation > self._tolerance)
+        if self._strict and self._hard and lost.any():
+            raise ValueError(
+                f"example {int(lost.int().argmax())}: the relaxation met no point that the hard factors allow; if "
+                'there is one, method="exact" or "ilp" finds it'
+            )
         return self._solved
 
     def certificate(self) -> Certificate:
@@ -276,7 +289,7 @@ class FactorGraph(GraphBuilder, Structure):
     def relaxed(self) -> Tensor:
         """The probability (B, N, K) of each label in the solution: 0 and 1 where it is an output; 0 beyond."""
         if self._only is not None or self._how == "exact":
-            y, most = self.argmax(), int(self._size_table.max())
+            y, most = self.argmax(), self._most_labels
             return torch.where((y >= 0)[..., None], torch.nn.functional.one_hot(y.clamp(min=0), most), 0).to(
                 self._parts.unary.dtype
             )
@@ -328,7 +341,8 @@ class FactorGraph(GraphBuilder, Structure):
         elif is_native(p.unary.device):
             shares = graph_native.marginals(p, self._plans("marginals"))[0]
         else:
-            shares = graph_torch.marginals(p, self._plans("marginals"), torch.is_grad_enabled())[0]
+            recorded = torch.is_grad_enabled() and (p.unary.requires_grad or p.tables.requires_grad)
+            shares = graph_torch.marginals(p, self._plans("marginals"), recorded)[0]
             return self._by_label(shares)
         found = self._by_label(shares)
         if torch.is_grad_enabled() and (p.unary.requires_grad or p.tables.requires_grad):
@@ -338,7 +352,7 @@ class FactorGraph(GraphBuilder, Structure):
     def _by_label(self, shares: Tensor) -> Tensor:
         """(B, N, K) from a number for each label of each variable."""
         shown = torch.from_numpy(self._parts.topology.shown).to(shares.device)
-        result = shares.new_zeros(*self._size_table.shape, int(self._size_table.max()))
+        result = shares.new_zeros(*self._size_table.shape, self._most_labels)
         return result.index_put((shown[0], shown[1], shown[2]), shares[shown[3]])
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
@@ -358,7 +372,8 @@ class FactorGraph(GraphBuilder, Structure):
         if not isinstance(other, FactorGraph):
             raise TypeError(f"other: got {type(other).__name__}, but wanted a FactorGraph")
         p, f = self._parts, other._parts
-        if any(not np.array_equal(a, b) for a, b in zip(p.graph, f.graph, strict=True)):
+        same = all(np.array_equal(a, b) for a, b in zip(p.graph, f.graph, strict=True))
+        if not same or [x.key for x in self._hard] != [x.key for x in other._hard]:
             raise ValueError("other: got another graph, but wanted the variables and factors of this one")
         if p.unary.dtype != f.unary.dtype:
             raise TypeError(f"other: got {f.unary.dtype}, but wanted {p.unary.dtype}")
@@ -424,14 +439,15 @@ class FactorGraph(GraphBuilder, Structure):
 
     def _costs(self, loss: Loss, reference: Labels) -> Tensor:
         """The cost (B, N, K) of each label under a loss that is a sum over variables."""
+        if isinstance(loss, WeightedSum):
+            return torch.stack([factor * self._costs(part, reference) for factor, part in loss.parts]).sum(0)
         if not isinstance(loss, PositionLoss):
             raise NotImplementedError(
                 f"loss: got {loss!r}, but a factor graph takes a loss that is a sum over its variables, as Hamming is"
             )
         p = self._parts
         found = self._reference(reference)
-        most = int(self._size_table.max())
-        return loss.position_costs(found, self.num_variables.to(found.device), most, p.unary.dtype)
+        return loss.position_costs(found, self.num_variables.to(found.device), self._most_labels, p.unary.dtype)
 
     def _reference(self, reference: Labels) -> Tensor:
         """A reference (B, N), checked; UNKNOWN beyond an example's variables."""
@@ -466,6 +482,8 @@ class FactorGraph(GraphBuilder, Structure):
 
         Under "lp" a relaxed solution r is scored with L(y, r), the expected loss of its random rounding.
         """
+        if not math.isfinite(scale):
+            raise ValueError(f"scale: got {scale}, but wanted a finite number")
         p = self._parts
         return self._of(p.with_scores(p.unary + scale * self._flat(self._costs(loss, reference))), self._only)
 
@@ -473,13 +491,12 @@ class FactorGraph(GraphBuilder, Structure):
         """The outputs that agree with the reference; -100 agrees with every label."""
         p, wanted = self._parts, self._reference(reference)
         within = torch.arange(wanted.shape[1], device=wanted.device) < self.num_variables[:, None].to(wanted.device)
-        labels = torch.arange(int(self._size_table.max()), device=wanted.device)
+        labels = torch.arange(self._most_labels, device=wanted.device)
         struck = (wanted != UNKNOWN)[..., None] & (labels != wanted[..., None])
-        if self._only is not None:
-            struck = struck | ((self._only >= 0)[..., None] & (labels != self._only[..., None]))
-        elif (~within | (wanted != UNKNOWN)).all():
-            return self._of(p, torch.where(within, wanted, -1))
-        return self._of(p.with_scores(torch.where(self._flat(struck.double()) > 0, -math.inf, p.unary)), None)
+        only = torch.where(within, wanted, -1) if (~within | (wanted != UNKNOWN)).all() else None
+        if self._only is not None and (only is None or torch.equal(only, self._only)):
+            only = self._only
+        return self._of(p.with_scores(torch.where(self._flat(struck.double()) > 0, -math.inf, p.unary)), only)
 
     def uniform(self) -> Self:
         """The same outputs, every one with score 0 (what -inf forbids stays forbidden)."""
@@ -495,9 +512,12 @@ class FactorGraph(GraphBuilder, Structure):
         """
         if self._how != "exact":
             raise NotImplementedError('strata: is exact or not at all; wanted method="exact"')
-        return strata(self._costs(loss, reference), self._all_sizes(), self._example, -1.0 if lowest else 1.0)
+        sign = -1.0 if lowest else 1.0
+        return strata(self._costs(loss, reference), self._all_sizes(), lambda b: self._example(b, sign, "exact"))
 
     def __repr__(self) -> str:
+        if not self._variables:
+            return f"FactorGraph(method={self._method!r})"
         t = self._parts.topology
         return (
             f"FactorGraph(batch={t.batch}, variables={int(t.visible.max(initial=0))}, "

@@ -53,7 +53,7 @@ def propagate(p: Parts, tolerance: float, reweighted: bool) -> tuple[NDArray[np.
         b = int((residual > tolerance).argmax())
         raise RuntimeError(
             f"bp: the messages of example {b} still change by {residual[b]:.2g} after {_MOST} rounds; "
-            "reweighted=True converges more often, and a larger tolerance sooner"
+            f"a larger tolerance is reached sooner{'' if reweighted else ', and reweighted=True converges more often'}"
         )
     return value, belief, cells
 

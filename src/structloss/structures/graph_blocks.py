@@ -38,6 +38,8 @@ def as_rows(scores: Ragged, name: str, dims: int, axes: str) -> list[Tensor] | T
         check_floating(row, f"{name}[{b}]")
         if row.dim() != dims + 1 or row.shape[1:] != rows[0].shape[1:]:
             raise ValueError(f"{name}: {name}[{b}] has shape {tuple(row.shape)}, but wanted ({axes}), as {name}[0] has")
+        if row.dtype != rows[0].dtype:
+            raise TypeError(f"{name}: {name}[{b}] is {row.dtype}, but {name}[0] is {rows[0].dtype}")
         check_numbers(row, name, b)
     return [at_least_float32(row) for row in rows]
 
@@ -61,13 +63,10 @@ def factors_block(
     """
     batch = len(visible)
     ragged = not isinstance(scores, Tensor)
-    if ragged != (isinstance(scopes, Sequence) and len(scopes) > 0 and isinstance(scopes[0], Tensor)):
-        raise TypeError(
-            "scopes: got one for all examples with scores of each, or the other way round; wanted scopes (F, arity) "
-            "with scores (B, F, K, ...), or a list of each"
-        )
     own = [torch.as_tensor(x) for x in scopes] if ragged else [torch.as_tensor(scopes)] * batch
-    if len(own) != batch or len(scores) != batch:
+    if len(own) != batch:
+        raise ValueError(f"scopes: got {len(own)} examples, but the graph has {batch}: scores are a list, so is this")
+    if len(scores) != batch:
         raise ValueError(f"scores: got {len(scores)} examples, but the graph has {batch}")
     arrays: list[Ints] = []
     for b, x in enumerate(own if ragged else own[:1]):

@@ -1,6 +1,7 @@
 """What builds a factor graph: variables, factors with tables, hard factors, grids."""
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
@@ -55,11 +56,12 @@ class GraphBuilder:
             >>> sl.FactorGraph().variable(torch.zeros(4, 3))
             0
         """
-        if isinstance(scores, Tensor) and scores.dim() != 2:
-            raise ValueError(f"scores: got shape {tuple(scores.shape)}, but wanted (B, K)")
-        numbers = self.variables(scores[:, None])
-        if not isinstance(numbers, Tensor):
+        if not isinstance(scores, Tensor) or scores.dim() != 2:
+            got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise ValueError(f"scores: got {got}, but wanted a tensor (B, K)")
+        if len(set(self._counts(len(scores)).tolist())) > 1:
             raise ValueError("variable: the examples differ in how many variables they have; wanted variables()")
+        numbers = self.variables(scores[:, None])
         return int(numbers[0])
 
     def variables(self, scores: Ragged) -> Tensor | list[Tensor]:
@@ -75,6 +77,8 @@ class GraphBuilder:
         """
         self._check_open()
         block = variables_block(scores)
+        if not len(block.counts):
+            raise ValueError("scores: got a batch of no examples")
         before = self._counts(len(block.counts))
         self._check_like(block.scores)
         self._variables.append(block)
@@ -85,10 +89,11 @@ class GraphBuilder:
 
     def factor(self, scope: Sequence[int], scores: Tensor) -> None:
         """A factor over some variables, of every example, with the scores (B, K1, K2, ...) of their labels."""
+        scope = _whole_numbers(scope, "scope")
         if not isinstance(scores, Tensor) or scores.dim() != len(scope) + 1:
             got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
             raise ValueError(f"scores: got {got}, but wanted (B{', K' * len(scope)}) for {len(scope)} variables")
-        self.factors([list(scope)], scores[:, None])
+        self.factors([scope], scores[:, None])
 
     def factors(self, scopes: Any, scores: Ragged) -> None:
         """F factors at once, over scopes (F, arity), with scores (B, F, K, ...); or lists with those of each example.
@@ -137,20 +142,24 @@ class GraphBuilder:
             if not isinstance(image, Tensor) or image.dim() != 3:
                 raise ValueError(f"unaries: the image of example {b} is not a tensor (H, W, K)")
             shapes.append(tuple(image.shape[:2]))
-        numbers = self.variables([image.reshape(-1, image.shape[2]) for image in images])
-        edges = [grid_edges(*shape) for shape in shapes]
+        neighbours = []
         for name, scores, axis in (("right", right, 0), ("down", down, 1)):
             if len(scores) != len(images):
                 raise ValueError(f"{name}: got {len(scores)} examples, but unaries has {len(images)}")
             rows = []
             for b, (image, (height, width)) in enumerate(zip(scores, shapes, strict=True)):
+                labels = images[b].shape[2]
                 wanted = (height, width - 1) if axis == 0 else (height - 1, width)
-                if image.dim() != 4 or tuple(image.shape[:2]) != wanted:
+                if tuple(image.shape) != (*wanted, labels, labels):
                     raise ValueError(
-                        f"{name}: example {b} has shape {tuple(image.shape)}, but wanted {(*wanted, 'K', 'K')} for an "
-                        f"image {(height, width)}"
+                        f"{name}: example {b} has shape {tuple(image.shape)}, but wanted "
+                        f"{(*wanted, labels, labels)} for an image {(height, width)} with {labels} labels"
                     )
-                rows.append(image.reshape(-1, *image.shape[2:]))
+                rows.append(image.reshape(-1, labels, labels))
+            neighbours.append((rows, axis))
+        numbers = self.variables([image.reshape(-1, image.shape[2]) for image in images])
+        edges = [grid_edges(*shape) for shape in shapes]
+        for rows, axis in neighbours:
             if any(len(row) for row in rows):
                 self.factors([pair[axis] for pair in edges], rows)
         if isinstance(numbers, Tensor):
@@ -180,18 +189,22 @@ class GraphBuilder:
 
     def implies(self, variables: Sequence[int] | int, consequence: int) -> None:
         """Where all of these variables of two labels are 1, the consequence is."""
-        several = [variables] if isinstance(variables, int) else list(variables)
-        *checked, last = self._binary([*several, consequence])
+        several = [variables] if hasattr(variables, "__index__") and not _is_row(variables) else variables
+        *checked, last = self._binary([*_whole_numbers(several, "variables"), consequence])
         self._add_hard(hard_factors.implies(checked, last))
 
     def budget(self, variables: Sequence[int], most: int) -> None:
-        """Of these variables of two labels, at most so many are 1."""
-        if not isinstance(most, int) or most < 0:
+        """Of these variables of two labels, at most so many are 1. It counts them: the cost is n * most**2."""
+        (count,) = _whole_numbers([most], "most")
+        if count < 0:
             raise ValueError(f"most: got {most!r}, but wanted a whole number of at least 0: no output has fewer")
-        self._add_hard(hard_factors.budget(self._binary(variables), min(most, len(variables))))
+        numbers = self._binary(variables)
+        self._add_hard(hard_factors.budget(numbers, min(count, len(numbers))))
 
     def _binary(self, variables: Sequence[int]) -> list[int]:
-        numbers = [int(v) for v in variables]
+        numbers = _whole_numbers(variables, "variables")
+        if not self._variables:
+            raise ValueError("variables: the graph has no variables yet")
         if not numbers:
             raise ValueError("variables: got none, but a hard factor is over one at least")
         if len(set(numbers)) < len(numbers):
@@ -254,7 +267,7 @@ class GraphBuilder:
                 variables, factors = factor.parts(visible, len(hidden), like)
                 hidden += variables
                 hard += factors
-            with torch.enable_grad():  # it is kept for those who want a gradient later
+            with torch.inference_mode(False), torch.enable_grad():  # it is kept for those who want a gradient later
                 self._made = Parts.of(self._variables, hidden, self._factors, hard)
         return self._made
 
@@ -264,24 +277,37 @@ class GraphBuilder:
     def _of(self, parts: Parts, only: Tensor | None) -> Self:
         """The same graph with other scores."""
         graph = self._new()
-        graph._variables, graph._factors, graph._hard = self._variables, self._factors, self._hard
-        graph._made, graph._only, graph._sizes = parts, only, self._sizes
+        graph._variables, graph._factors, graph._hard = list(self._variables), list(self._factors), list(self._hard)
+        graph._made, graph._only, graph._sizes = parts, only, self._all_sizes()
         graph._open, graph._strict = False, self._strict
         return graph
 
-    def _example(self, b: int, copies: int = 1, sign: float = 1.0) -> Self:
-        """One example by itself, as many times, its scores times the sign; without an output it is no error."""
+    def _example(self, b: int, sign: float = 1.0, method: Method | None = None) -> Self:
+        """One example by itself, its scores times the sign; that it has no output is no error."""
         graph, p, g = self._new(), self._parts, self._parts.graph
-        first, once = g.variables[b], np.ones(copies, np.int64)
+        graph._method = method or self._method
+        first, once = g.variables[b], np.ones(1, np.int64)
 
         def scores(x: Tensor) -> Tensor:
-            x = x.detach() if sign > 0 else torch.where(x.detach() > -math.inf, sign * x.detach(), x.detach())
-            return x.expand(copies, -1)
+            return torch.where(x.detach() > -math.inf, sign * x.detach(), -math.inf)[None]
 
         for v in range(first, first + p.topology.visible[b]):
             graph._variables.append(Variables(once, scores(p.unary[g.labels[v] : g.labels[v + 1]])))
         for f in range(g.factors[b], g.factors[b] + p.topology.own[b]):
-            scope = np.tile(g.scope[g.slots[f] : g.slots[f + 1]] - first, (copies, 1))
+            scope = g.scope[g.slots[f] : g.slots[f + 1]][None] - first
             graph._factors.append(Factors(once, scope, scores(p.tables[g.cells[f] : g.cells[f + 1]])))
         graph._hard, graph._strict = list(self._hard), False
         return graph
+
+
+def _is_row(x: object) -> bool:
+    """Whether it is a tensor of several numbers, or of one in a row."""
+    return isinstance(x, Tensor) and x.dim() > 0
+
+
+def _whole_numbers(values: Any, name: str) -> list[int]:
+    """Numbers of variables, from any whole numbers."""
+    try:
+        return [operator.index(v) for v in values]
+    except TypeError:
+        raise TypeError(f"{name}: got {values!r:.60}, but wanted whole numbers") from None

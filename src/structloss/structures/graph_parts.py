@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from structloss.kernels.elimination import Graph, Plan
 from structloss.kernels.local_polytope import Slots
+from structloss.structures.derivatives import apply
 from structloss.structures.elimination import Order, elimination
 
 Ints = NDArray[np.int64]
@@ -214,13 +215,26 @@ class _Row(NamedTuple):
     scores: Tensor  # flat
 
 
+class _Reordered(torch.autograd.Function):
+    """x in another order. It saves no tensor, so that one graph may be differentiated again and again."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor) -> Tensor:
+        ctx.back = order.argsort()
+        return x[order]
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        return g[ctx.back], None
+
+
 def _row(blocks: Sequence[Variables | Factors], batch: int, like: Tensor) -> _Row:
     owner = np.concatenate([np.repeat(np.arange(batch), x.counts) for x in blocks] or [_NONE])
     sizes = np.concatenate([np.repeat(x.scores.shape[1], x.counts.sum()) for x in blocks] or [_NONE])
     order = np.argsort(owner, kind="stable")
     scores = torch.cat([x.scores.reshape(-1) for x in blocks] or [like.new_zeros(0)])
     if (np.diff(order) != 1).any():
-        scores = scores[torch.from_numpy(_pieces(sizes, order)).to(scores.device)]
+        scores = apply(_Reordered, scores, torch.from_numpy(_pieces(sizes, order)).to(scores.device))
     return _Row(order, owner[order], _starts(np.bincount(owner, minlength=batch)), sizes[order], scores)
 
 

@@ -26,46 +26,43 @@ def _levels(costs: list[NDArray[np.float64]]) -> tuple[list[NDArray[np.float64]]
     return sums, steps
 
 
-def strata(
-    costs: Tensor, sizes: Sequence[NDArray[np.int64]], example: "Callable[[int, int, float], FactorGraph]", sign: float
-) -> Strata:
-    """With costs (B, N, K): the loss so far is a variable after each variable, and its last value is given.
+def _outputs(one: "FactorGraph", costs: list[NDArray[np.float64]], like: Tensor) -> tuple[NDArray[np.float64], Tensor]:
+    """The values that the loss can take, and the best output at each, (V, N); -1 where there is none.
 
-    sizes[b] are the numbers of labels of example b, and example(b, n, sign) is its graph n times.
+    The loss so far becomes a variable after each variable; of the last one only one label at a time is allowed.
     """
+    sums, steps = _levels(costs)
+    before = None
+    for v, step in enumerate(steps):
+        after = one.variable(like.new_zeros(1, len(sums[v + 1])))
+        leads = torch.from_numpy(step)[..., None] == torch.arange(len(sums[v + 1]))
+        table = torch.where(leads, 0.0, -math.inf).to(like)
+        if before is None:
+            one.factor((v, after), table)
+        else:
+            one.factor((before, v, after), table[None])
+        before = after
+    found = []
+    for i in range(len(sums[-1])):
+        reference = torch.full((1, len(costs) + len(steps)), -100)
+        reference[0, -1] = i
+        found.append(one.given(reference).argmax()[0, : len(costs)])
+    return sums[-1], torch.stack(found)
+
+
+def strata(costs: Tensor, sizes: Sequence[NDArray[np.int64]], example: "Callable[[int], FactorGraph]") -> Strata:
+    """With costs (B, N, K); sizes[b] are the numbers of labels of example b, and example(b) is its graph."""
     batch, most = costs.shape[:2]
-    found: list[tuple[NDArray[np.float64], Tensor, Tensor]] = []
+    found: list[tuple[NDArray[np.float64], Tensor]] = []
     for b in range(batch):
-        if not len(sizes[b]):
-            found.append((np.zeros(1), torch.empty(1, 0, dtype=torch.int64), torch.ones(1, dtype=torch.bool)))
-            continue
         own = [costs[b, v, :size].double().cpu().numpy() for v, size in enumerate(sizes[b].tolist())]
-        sums, steps = _levels(own)
-        values = sums[-1]
-        one = example(b, len(values), sign)
-        like = costs.new_zeros(len(values), 1)
-        before = None
-        for v, step in enumerate(steps):
-            last = v == len(steps) - 1
-            scores = like.expand(-1, len(sums[v + 1]))
-            if last:
-                scores = torch.where(torch.eye(len(values), dtype=torch.bool, device=like.device), 0.0, -math.inf)
-            after = one.variable(scores.to(like))
-            leads = torch.from_numpy(step)[..., None] == torch.arange(len(sums[v + 1]))
-            table = torch.where(leads, 0.0, -math.inf).to(like)
-            scope = [v, after] if before is None else [before, v, after]
-            table = table[0] if before is None else table
-            one.factor(scope, table.expand(len(values), *table.shape))
-            before = after
-        labels = one.argmax()
-        found.append((values, labels, labels[:, 0] >= 0))
-    widest = max(len(values) for values, _, _ in found)
+        found.append(_outputs(example(b), own, costs) if own else (np.zeros(1), torch.empty(1, 0, dtype=torch.int64)))
+    widest = max(len(values) for values, _ in found)
     losses = costs.new_zeros(batch, widest)
     outputs = torch.full((batch, widest, most), -1, device=costs.device)
-    there = torch.zeros(batch, widest, dtype=torch.bool, device=costs.device)
-    for b, (values, labels, exists) in enumerate(found):
-        count = len(sizes[b])
+    exists = torch.zeros(batch, widest, dtype=torch.bool, device=costs.device)
+    for b, (values, labels) in enumerate(found):
         losses[b, : len(values)] = torch.from_numpy(values)
-        outputs[b, : len(values), :count] = labels[:, :count]
-        there[b, : len(values)] = exists
-    return Strata(losses, outputs, there)
+        outputs[b, : len(values), : len(sizes[b])] = labels
+        exists[b, : len(values)] = (labels >= 0).all(1).to(costs.device)
+    return Strata(losses, outputs, exists)

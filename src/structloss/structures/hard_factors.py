@@ -26,6 +26,11 @@ class HardFactor:
     step: Ints  # (states, 2): the state after a no and after a yes, -1 for none; it begins in state 0
     accepts: Ints  # the states it may end in
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What tells it from others."""
+        return self.name, self.variables, self.step.tobytes(), self.accepts.tobytes()
+
     def allows(self, y: Tensor) -> Tensor:
         """Whether it accepts what outputs (..., N) say of its variables."""
         step = torch.from_numpy(np.concatenate([self.step, np.full((1, 2), len(self.step))])).to(y.device)
@@ -87,6 +92,6 @@ def implies(variables: Sequence[int], consequence: int) -> HardFactor:
 
 
 def budget(variables: Sequence[int], most: int) -> HardFactor:
-    """At most so many of them are 1."""
+    """At most so many of them are 1. Its machine counts: the cost is n * most**2."""
     step = [(i, i + 1 if i < most else -1) for i in range(most + 1)]
     return _machine("budget", variables, step, list(range(most + 1)))

@@ -53,21 +53,33 @@ def solve(p: Parts, integral: bool) -> Relaxed:
                       slice(g.cells[g.factors[b]], g.cells[g.factors[b + 1]]))  # fmt: skip
         scores = np.concatenate([unary[own], tables[cells]])
         possible = scores > -np.inf
+        if not len(scores):
+            primal[b] = bound[b] = 0.0
+            continue
         matrix, right = program(p, b)
+        # Gaps are relative to the objective: each variable and each factor is scored from its own best.
+        variables, factors = slice(g.variables[b], g.variables[b + 1]), slice(g.factors[b], g.factors[b + 1])
         count = own.stop - own.start
+        starts = np.concatenate([g.labels[variables] - own.start, g.cells[factors] - cells.start + count])
+        tops = np.maximum.reduceat(scores, starts)
+        if (tops == -np.inf).any():
+            continue
+        offset = float(tops.sum())
+        scores = scores - np.repeat(tops, np.diff(np.append(starts, len(scores))))
         found = milp(
             np.where(possible, -scores, 0.0), constraints=LinearConstraint(matrix, right, right),
             bounds=Bounds(0, possible.astype(float)),
             integrality=np.where(np.arange(len(scores)) < count, 1, 0) if integral else None,
+            options={"mip_rel_gap": 0.0},
         )  # fmt: skip
         if found.status == 2:
             continue
         if found.x is None:
             raise RuntimeError(f"HiGHS found no solution of example {b}: {found.message}")
         mu[own], mu_tables[cells] = np.clip(found.x[:count], 0, 1), np.clip(found.x[count:], 0, 1)
-        primal[b] = -found.fun
+        primal[b] = offset - found.fun
         dual = getattr(found, "mip_dual_bound", None)
-        bound[b] = -found.fun if dual is None or not integral else max(-dual, -found.fun)
+        bound[b] = primal[b] if dual is None or not integral else max(offset - dual, primal[b])
         whole[b] = bool((np.abs(mu[own] - mu[own].round()) < 1e-6).all())
         for v in range(g.variables[b], g.variables[b + 1]):
             best[v] = int(mu[g.labels[v] : g.labels[v + 1]].argmax())

@@ -33,8 +33,9 @@ class Certificate:
 
     @property
     def gap(self) -> Tensor:
-        """dual - primal, at least 0; 0 where there is no output at all."""
-        return torch.where(self.dual.isfinite(), (self.dual - self.primal).clamp(min=0), 0)
+        """dual - primal; 0 where there is no output at all, inf where the solution is not allowed."""
+        gap = torch.where(self.dual.isfinite(), (self.dual - self.primal).clamp(min=0), 0)
+        return torch.where(~self.converged & (self.violation > 0), torch.inf, gap)
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,9 @@ def dual(p: Parts, tolerance: float, most: int) -> Relaxed:
     )  # fmt: skip
     primal, bound, _, violation, _ = torch.from_numpy(certificate).unbind(1)
     found = torch.from_numpy(status)
+    for b in np.flatnonzero((certificate[:, 2] == -np.inf) & (status != INFEASIBLE)):  # no output was met
+        for v in range(p.graph.variables[b], p.graph.variables[b + 1]):
+            best[v] = mu[p.graph.labels[v] : p.graph.labels[v + 1]].argmax()
     return Relaxed(
         mu, mu_tables, best,
         Certificate(primal, bound, (found == INTEGRAL) | (found == INFEASIBLE), violation, found != 1),
