@@ -760,3 +760,12 @@ class TestDigits:
                 assert speech.samples.dtype == np.float32
                 assert 0.05 < np.abs(speech.samples).max() < 1.5
                 assert all(0.1 < end - start < 2.5 for start, end, _ in speech.segments)
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the spoken digits are not there: set STRUCTLOSS_DATA")
+def test_words_off_the_shelf() -> None:
+    from structloss.reproduce.alignment import off_the_shelf
+    from structloss.tasks.alignment import digits
+
+    found = off_the_shelf(digits.utterances(DATA, 6, 0, digits.TEST), words=True)
+    assert 0.3 < found["40ms"] <= 1

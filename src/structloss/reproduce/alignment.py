@@ -4,6 +4,8 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -14,6 +16,7 @@ from structloss.tasks.alignment.sphinx import Sphinx
 from structloss.tasks.alignment.task import TOLERANCES, Alignment
 from structloss.tasks.alignment.train import Parts, candidates, choose, prepare
 from structloss.tasks.alignment.utterance import Utterance
+from structloss.tasks.alignment.words import phones_of
 from structloss.training.directory import file_name, load
 from structloss.training.task import predict
 
@@ -52,7 +55,7 @@ class Table:
 
 def table(
     train: Sequence[Utterance], tests: Mapping[str, Sequence[Speech]], out: Path, seeds: Sequence[int], hop_ms: float,
-    settings: dict[str, str], epochs: int, say: Callable[[str], None], sphinx: bool = True,
+    settings: dict[str, str], epochs: int, say: Callable[[str], None], words: bool = False,
 ) -> Table:  # fmt: skip
     """Train under every method from every seed, and evaluate on every test set. The split, too, depends on the seed."""
     result, task = Table(), Alignment()
@@ -65,10 +68,9 @@ def table(
     examples = {name: task.examples([Utterance.of(s, hop_ms) for s in rows]) for name, rows in spoken.items()}
     for name, rows in examples.items():
         result.boundaries[name] = sum(len(example.y) - 1 for example in rows)
-    if sphinx:
-        for name, speech in spoken.items():
-            result.add(name, OFF_THE_SHELF, off_the_shelf(speech))
-            say(f"{OFF_THE_SHELF}, {name}: {_shown(result.rows[name][OFF_THE_SHELF][-1])}")
+    for name, speech in spoken.items():
+        result.add(name, OFF_THE_SHELF, off_the_shelf(speech, words))
+        say(f"{OFF_THE_SHELF}, {name}: {_shown(result.rows[name][OFF_THE_SHELF][-1])}")
     for seed in seeds:
         parts = Parts.of(train, seed)
         begun = prepare(parts, settings, out / f"seed{seed}", seed, say)
@@ -86,11 +88,15 @@ def _shown(metrics: dict[str, float]) -> str:
     return " / ".join(f"{100 * value:.2f}" for value in metrics.values())
 
 
-def off_the_shelf(speech: Sequence[Speech]) -> dict[str, float]:
-    """How well pocketsphinx places boundaries; where it finds no alignment, all of them are wrong."""
+def off_the_shelf(speech: Sequence[Speech], words: bool = False) -> dict[str, float]:
+    """How well pocketsphinx places boundaries; where it finds no alignment, all of them are wrong.
+
+    Segments are phones, or `words`, which the dictionary pronounces.
+    """
+    find = partial(_sphinx_starts, words=words)
     errors: list[float] = []
     with ThreadPoolExecutor(2) as pool:
-        for one, starts in zip(speech, pool.map(_sphinx_starts, speech), strict=True):
+        for one, starts in zip(speech, pool.map(find, speech), strict=True):
             times = one.segments.starts
             errors += (
                 [abs(a - b) for a, b in zip(starts, times, strict=True)][1:] if starts else [1.0] * (len(times) - 1)
@@ -99,5 +105,9 @@ def off_the_shelf(speech: Sequence[Speech]) -> dict[str, float]:
     return {f"{t}ms": (found <= t / 1000 + 1e-9).double().mean().item() for t in TOLERANCES}
 
 
-def _sphinx_starts(speech: Speech) -> list[float] | None:
-    return Sphinx().starts(speech.samples, speech.segments.phones)
+def _sphinx_starts(speech: Speech, words: bool) -> list[float] | None:
+    names = speech.segments.phones
+    pronounced = [phones_of(name, speech.name)[1:-1] if words else (name,) for name in names]  # without silences
+    starts = Sphinx().starts(speech.samples, [phone for phones in pronounced for phone in phones])
+    first = accumulate([0, *(len(phones) for phones in pronounced[:-1])])
+    return None if starts is None else [starts[i] for i in first]

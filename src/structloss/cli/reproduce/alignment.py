@@ -61,7 +61,7 @@ def alignment(
         numbers = range(seed, seed + (1 if quick else seeds))
         results = reproduction.table(
             [Utterance.of(speech, hop) for speech in train], tests, out / "runs", numbers, hop,
-            {"classifier": classifier}, epochs, say, sphinx=digits is None,
+            {"classifier": classifier}, epochs, say, words=digits is not None,
         )  # fmt: skip
         corpus = "TIMIT" if timit else "spoken digits" if digits else "synthetic voices"
         finding = Finding(
