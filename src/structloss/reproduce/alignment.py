@@ -1,6 +1,7 @@
 """McAllester 2010, Table 1: the part of boundaries within 10, 20, 30 and 40 ms, for each way to train an aligner."""
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -51,6 +52,12 @@ class Table:
         """Mean and deviation over the seeds, in percent."""
         values = [100 * metrics[f"{tolerance}ms"] for metrics in self.rows[test][method]]
         return fmean(values), stdev(values) if len(values) > 1 else 0.0
+
+    def difference(self, test: str, method: str, other: str, tolerance: int) -> tuple[float, float]:
+        """How many percent more of the boundaries the one has right than the other: mean and error over seeds."""
+        pairs = zip(self.rows[test][method], self.rows[test][other], strict=True)
+        values = [100 * (a[f"{tolerance}ms"] - b[f"{tolerance}ms"]) for a, b in pairs]
+        return fmean(values), stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
 
 
 def table(
