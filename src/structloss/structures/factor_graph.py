@@ -120,7 +120,7 @@ class FactorGraph(GraphBuilder, Structure):
     # Outputs.
 
     def _labels(self, y: Tensor) -> Tensor:
-        """Outputs (n, B, N) from (B, N) or (n, B, N), checked; 0 beyond an example's variables."""
+        """Outputs (n, B, N) from (B, N) or (n, B, N), checked."""
         visible = self.num_variables.to(y.device)
         most = int(visible.max())
         if y.is_floating_point() or y.dim() not in (2, 3) or tuple(y.shape[-2:]) != (len(visible), most):
@@ -233,19 +233,12 @@ class FactorGraph(GraphBuilder, Structure):
             self._check_exists(value > -math.inf)
             return value
         solved, p = self._relaxation("max"), self._parts
-        value = self._solution_score(p.unary, p.tables)
+        shares = (torch.from_numpy(x).to(p.unary) for x in (solved.unary, solved.tables))
+        parts = [x * torch.where(x > 0, y, 0) for x, y in zip(shares, (p.unary, p.tables), strict=True)]
+        value = p.summed(*parts)
         # The bound is closer to the relaxation's value than the solution is; the gradient is the solution's.
         bound = solved.certificate.dual.to(value)
         return torch.where(bound > -math.inf, value + (bound - value).detach().nan_to_num(0.0), -math.inf)
-
-    def _solution_score(self, unary: Tensor, tables: Tensor) -> Tensor:
-        """The relaxed solution's score (B,) under some scores, differentiable in them."""
-        solved = self._relaxation("max")
-        parts = []
-        for scores, mu in ((unary, solved.unary), (tables, solved.tables)):
-            share = torch.from_numpy(mu).to(scores)
-            parts.append(share * torch.where(share > 0, scores, 0))
-        return self._parts.summed(*parts)
 
     def _relaxation(self, operation: str) -> Relaxed:
         if self._how == "bp":
