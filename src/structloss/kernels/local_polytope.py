@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from structloss.kernels.chain_sum import exp_nonpositive
 from structloss.kernels.compile import kernel
 from structloss.kernels.elimination import Graph
 from structloss.kernels.levels import Array, Labels
@@ -100,6 +101,32 @@ def forbid(g: Graph, s: Slots, b: int, unary: Array, tables: Array, allowed: Lab
 
 
 @kernel
+def gather(g: Graph, s: Slots, f: int, tables: Array, r: Room, out: Array) -> float:
+    """out = theta_f + the sum of A of factor f's cells, -inf where a label is struck. Returns the largest."""
+    first, begin = g.cells[f], g.slots[f]
+    top = -np.inf
+    if g.slots[f + 1] - begin == 2:
+        rows, columns = s.messages[begin], s.messages[begin + 1]
+        count = s.messages[begin + 2] - columns
+        c = first
+        for i in range(rows, columns):
+            for j in range(columns, columns + count):
+                value = tables[c] + r.A[i] + r.A[j] if r.open[i] and r.open[j] else -np.inf
+                out[c] = value
+                top = max(top, value)
+                c += 1
+        return top
+    for c in range(g.cells[f + 1] - first):
+        value = tables[first + c]
+        for at in range(begin, g.slots[f + 1]):
+            i = s.entry[s.cells[at] + c]
+            value += r.A[i] if r.open[i] else -np.inf
+        out[first + c] = value
+        top = max(top, value)
+    return top
+
+
+@kernel
 def absorb(g: Graph, s: Slots, f: int, tables: Array, tau: float, r: Room) -> None:
     """E and top of factor f from A, which is absorbed."""
     for at in range(g.slots[f], g.slots[f + 1]):
@@ -107,18 +134,10 @@ def absorb(g: Graph, s: Slots, f: int, tables: Array, tau: float, r: Room) -> No
             r.absorbed[i] = r.A[i]
             r.scale[i] = r.open[i]
     first, count = g.cells[f], g.cells[f + 1] - g.cells[f]
-    top = -np.inf
-    for c in range(count):
-        r.E[first + c] = tables[first + c]
-    for at in range(g.slots[f], g.slots[f + 1]):
-        for c in range(count):
-            i = s.entry[s.cells[at] + c]
-            r.E[first + c] += r.absorbed[i] if r.open[i] else -np.inf
-    for c in range(count):
-        top = max(top, r.E[first + c])
+    top = gather(g, s, f, tables, r, r.E)
     r.top[f] = top
-    for c in range(count):
-        r.E[first + c] = np.exp((r.E[first + c] - top) / tau)
+    for c in range(first, first + count):
+        r.E[c] = exp_nonpositive((r.E[c] - top) / tau)
 
 
 @kernel
@@ -131,11 +150,19 @@ def send(g: Graph, s: Slots, at: int, tables: Array, tau: float, r: Room, sums: 
     if pair:
         there, others = s.messages[other], s.messages[other + 1] - s.messages[other]
         far, near = s.stride[other], s.stride[at]
-        for x in range(size):
-            total = 0.0
+        if far == 1:
+            for x in range(size):
+                total = 0.0
+                for z in range(others):
+                    total += r.E[first + x * near + z] * r.scale[there + z]
+                sums[x] = total
+        else:
+            for x in range(size):
+                sums[x] = 0.0
             for z in range(others):
-                total += r.E[first + x * near + z * far] * r.scale[there + z]
-            sums[x] = total
+                weight = r.scale[there + z]
+                for x in range(size):
+                    sums[x] += r.E[first + z * far + x] * weight
     else:
         sums[:size] = 0.0
         for c in range(count):
@@ -258,8 +285,15 @@ def bound(g: Graph, s: Slots, b: int, unary: Array, tables: Array, r: Room) -> f
 @kernel
 def marginal(g: Graph, s: Slots, at: int, mu: Array, out: Array) -> None:
     """out[x] = the mass of the cells of mu with label x at this slot."""
-    f, begin = s.factor[at], s.messages[at]
-    out[: s.messages[at + 1] - begin] = 0.0
+    f, begin, size = s.factor[at], s.messages[at], s.messages[at + 1] - s.messages[at]
+    out[:size] = 0.0
+    if g.slots[f + 1] - g.slots[f] == 2:
+        others = (g.cells[f + 1] - g.cells[f]) // size
+        near, far = (1, size) if s.stride[at] == 1 else (others, 1)
+        for z in range(others):
+            for x in range(size):
+                out[x] += mu[g.cells[f] + x * near + z * far]
+        return
     for c in range(g.cells[f + 1] - g.cells[f]):
         out[s.entry[s.cells[at] + c] - begin] += mu[g.cells[f] + c]
 
@@ -277,17 +311,10 @@ def solution(
     for f in range(g.factors[b], g.factors[b + 1]):
         for at in range(g.slots[f], g.slots[f + 1]):
             answer(g, s, at, g.scope[at], r)
-        top = -np.inf
-        for c in range(g.cells[f], g.cells[f + 1]):
-            belief = tables[c]
-            for at in range(g.slots[f], g.slots[f + 1]):
-                i = s.entry[s.cells[at] + c - g.cells[f]]
-                belief += r.A[i] if r.open[i] else -np.inf
-            mu_tables[c] = belief
-            top = max(top, belief)
+        top = gather(g, s, f, tables, r, mu_tables)
         norm = 0.0
         for c in range(g.cells[f], g.cells[f + 1]):
-            mu_tables[c] = np.exp((mu_tables[c] - top) / tau)
+            mu_tables[c] = exp_nonpositive((mu_tables[c] - top) / tau)
             norm += mu_tables[c]
         for c in range(g.cells[f], g.cells[f + 1]):
             mu_tables[c] /= norm
@@ -325,11 +352,14 @@ def solution(
                 missing[begin + x] = max(0.0, mu[labels + x] - sums[x])
                 left += missing[begin + x]
         mended += left
+        if left > 0:
+            for i in range(s.messages[g.slots[f] + 1], s.messages[g.slots[f + 1]]):
+                missing[i] /= left
         for c in range(g.cells[f + 1] - g.cells[f]):
             if left > 0:
-                added = left
+                added = 1.0
                 for at in range(g.slots[f], g.slots[f + 1]):
-                    added *= missing[s.entry[s.cells[at] + c]] / left
+                    added *= missing[s.entry[s.cells[at] + c]]
                 if tables[g.cells[f] + c] > -np.inf:
                     mu_tables[g.cells[f] + c] += added
                 else:

@@ -55,7 +55,7 @@ def dual(p: Parts, tolerance: float, most: int) -> Relaxed:
     M, A, absorbed, scale, before = (np.zeros(edges) for _ in range(5))
     room = Room(
         M, A, absorbed, scale, np.zeros(len(tables)), np.zeros(len(p.graph.cells) - 1), np.zeros(labels),
-        np.zeros(labels, np.int64), np.zeros(edges, np.int64), before,
+        np.zeros(labels, np.int8), np.zeros(edges, np.int8), before,
     )  # fmt: skip
     mu, mu_tables, trial, trial_tables = (np.zeros(n) for n in (labels, len(tables)) * 2)
     now, best = np.zeros(variables, np.int64), np.full(variables, -1)
