@@ -31,8 +31,8 @@ from structloss.kernels.elimination import Graph
 from structloss.kernels.levels import Array, Labels
 
 ROUND = 10  # passes ahead and back, between two looks at the gap
-LOST = 1e-250  # a sum below may have lost terms
-FAR = 200.0  # exponents beyond are absorbed
+LOST = 1e-40  # a sum below may have lost terms: E below exp(-700), times exp(FAR) at most
+FAR = 600.0  # exponents beyond are absorbed
 INFEASIBLE, NOT_CONVERGED, CONVERGED, INTEGRAL = 0, 1, 2, 3
 
 
@@ -217,13 +217,14 @@ def sweep(
             at = s.of[j]
             if not (s.last[at] if ahead else s.first[at]):
                 answer(g, s, at, v, r)
-                far = False
+                f = s.factor[at]
+                far, most = False, FAR / (g.slots[f + 1] - g.slots[f] - 1)  # so much for a product of scales
                 for i in range(s.messages[at], s.messages[at + 1]):
                     exponent = (r.A[i] - r.absorbed[i]) / tau
-                    far = far or exponent > FAR or exponent < -FAR
+                    far = far or exponent > most or exponent < -most
                     r.scale[i] = np.exp(exponent) if r.open[i] else 0.0
                 if far:
-                    absorb(g, s, s.factor[at], tables, tau, r)
+                    absorb(g, s, f, tables, tau, r)
 
 
 @kernel
@@ -299,6 +300,55 @@ def marginal(g: Graph, s: Slots, at: int, mu: Array, out: Array) -> None:
 
 
 @kernel
+def mend_pair(
+    g: Graph, s: Slots, f: int, tables: Array, mu: Array, mu_tables: Array, missing: Array
+) -> tuple[float, float, float]:
+    """What `solution` does to a factor, for a factor over two variables, without index arrays."""
+    first, begin = g.cells[f], g.slots[f]
+    rows, columns = s.messages[begin], s.messages[begin + 1]
+    m, n = columns - rows, s.messages[begin + 2] - columns
+    above, beside = g.labels[g.scope[begin]], g.labels[g.scope[begin + 1]]
+    for z in range(n):
+        missing[columns + z] = 0.0
+    for x in range(m):
+        total = 0.0
+        for z in range(n):
+            total += mu_tables[first + x * n + z]
+        factor = mu[above + x] / total if total > mu[above + x] else 1.0
+        for z in range(n):
+            mu_tables[first + x * n + z] *= factor
+            missing[columns + z] += mu_tables[first + x * n + z]
+    for z in range(n):
+        total, wanted = missing[columns + z], mu[beside + z]
+        missing[columns + z] = wanted / total if total > wanted else 1.0
+    for x in range(m):
+        total = 0.0
+        for z in range(n):
+            mu_tables[first + x * n + z] *= missing[columns + z]
+            total += mu_tables[first + x * n + z]
+        missing[rows + x] = max(0.0, mu[above + x] - total)
+    left = 0.0
+    for z in range(n):
+        total = 0.0
+        for x in range(m):
+            total += mu_tables[first + x * n + z]
+        missing[columns + z] = max(0.0, mu[beside + z] - total)
+        left += missing[columns + z]
+    value = violation = 0.0
+    for x in range(m):
+        share = missing[rows + x] / left if left > 0 else 0.0
+        for z in range(n):
+            c = first + x * n + z
+            added = share * missing[columns + z]
+            if tables[c] > -np.inf:
+                mu_tables[c] += added
+                value += mu_tables[c] * tables[c]
+            else:
+                violation += added
+    return value, violation, left
+
+
+@kernel
 def solution(
     g: Graph, s: Slots, b: int, unary: Array, tables: Array, tau: float, r: Room, mu: Array, mu_tables: Array,
     sums: Array, missing: Array,
@@ -336,6 +386,10 @@ def solution(
             if mu[labels + x] > 0:
                 value += mu[labels + x] * unary[labels + x]
     for f in range(g.factors[b], g.factors[b + 1]):
+        if g.slots[f + 1] - g.slots[f] == 2:
+            score, off, left = mend_pair(g, s, f, tables, mu, mu_tables, missing)
+            value, violation, mended = value + score, violation + off, mended + left
+            continue
         for at in range(g.slots[f], g.slots[f + 1]):
             labels, size = g.labels[g.scope[at]], s.messages[at + 1] - s.messages[at]
             marginal(g, s, at, mu_tables, sums)
