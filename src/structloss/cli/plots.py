@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Okabe and Ito's colours, told apart by colour-blind readers too; their yellow, too pale for a line, is a brown here.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 
 
 def require_matplotlib() -> None:
@@ -34,7 +34,7 @@ def learning_curves(
 
     figure = Figure(figsize=(10, 5), dpi=150, layout="constrained")
     axes = figure.add_subplot()
-    colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(curves)}
+    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(curves)}
     last = {name: fmean(curve[-1] for curve in seeds) for name, seeds in curves.items()}
     for name in sorted(curves, key=lambda name: last[name]):
         for i, curve in enumerate(curves[name]):
@@ -76,7 +76,7 @@ def alignment(samples: NDArray[np.float32], rate: int, rows: Mapping[str, Sequen
     axes = figure.add_subplot()
     axes.specgram(samples + 1e-6, NFFT=400, Fs=rate, noverlap=320, cmap="Greys")
     for i, (name, segments) in enumerate(rows.items()):
-        colour, top = _COLOURS[i % len(_COLOURS)], i == 0
+        colour, top = COLOURS[i % len(COLOURS)], i == 0
         for start, end, phone in segments:
             axes.axvline(start, color=colour, linewidth=1.2, linestyle="-" if top else "--")
             height = 1.02 + 0.07 * i
@@ -101,7 +101,7 @@ def tolerances(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
     figure = Figure(figsize=(5 * len(panels) + 3, 4.2), dpi=130, layout="constrained")
     for i, (title, methods) in enumerate(panels.items()):
         axes = figure.add_subplot(1, len(panels), i + 1)
-        for colour, (name, values) in zip(_COLOURS, methods.items(), strict=False):
+        for colour, (name, values) in zip(COLOURS, methods.items(), strict=False):
             means, deviations = zip(*values, strict=True)
             label = name if i == 0 else None
             axes.errorbar(at, means, deviations, color=colour, label=label, marker="o", markersize=4, capsize=3)

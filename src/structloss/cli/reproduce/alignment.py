@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from structloss.cli import options, plots
 from structloss.cli.prepare import said_plainly
-from structloss.cli.reproduce.show import show
+from structloss.cli.reproduce.show import show, start
 
 if TYPE_CHECKING:
     from structloss.reproduce.alignment import Table as Results
@@ -46,10 +45,7 @@ def alignment(
         from structloss.reproduce.finding import Finding
         from structloss.tasks.alignment.utterance import Utterance
 
-        console, begin = Console(stderr=True), time.perf_counter()
-
-        def say(text: str) -> None:
-            console.print(text, highlight=False)
+        say, begin = start(out), time.perf_counter()
 
         if timit is not None:
             train, tests = _timit(timit, seed)

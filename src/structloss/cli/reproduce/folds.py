@@ -36,4 +36,4 @@ def folds(methods: Mapping[str, Sequence[float]], settings: Mapping[str, Sequenc
 
 
 def _colours(count: int) -> list[str]:
-    return [plots._COLOURS[i % len(plots._COLOURS)] for i in range(count)]
+    return [plots.COLOURS[i % len(plots.COLOURS)] for i in range(count)]

@@ -8,12 +8,11 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from structloss.cli import options, plots
 from structloss.cli.prepare import said_plainly
 from structloss.cli.reproduce import folds as figure
-from structloss.cli.reproduce.show import show
+from structloss.cli.reproduce.show import show, start
 
 if TYPE_CHECKING:
     from structloss.reproduce.finding import Grid
@@ -45,8 +44,7 @@ def genome(
         from structloss.reproduce import genome as reproduction
         from structloss.reproduce.finding import Finding
 
-        console, begin = Console(stderr=True), time.perf_counter()
-        out.mkdir(parents=True, exist_ok=True)
+        say, begin = start(out), time.perf_counter()
         effort = reproduction.Effort.quick() if quick else reproduction.Effort()
         count = min(folds, 2) if quick else folds
         main = reproduction.Setting()
@@ -55,9 +53,6 @@ def genome(
         tried = {main: list(reproduction.objectives(main.cap))}
         pair = [reproduction.CROSS_ENTROPY, reproduction.SOFTMAX_MARGIN]
         tried |= dict.fromkeys(reproduction.others(main)[:1] if quick else reproduction.others(main), pair)
-
-        def say(text: str) -> None:
-            console.print(text, highlight=False)
 
         results = {
             setting: reproduction.folds(setting, names, effort, seed, count, say) for setting, names in tried.items()

@@ -30,7 +30,7 @@ def gradient_limit(components: Mapping[str, tuple[float, Rows]], distances: Rows
         for j, (side, rows) in enumerate(sides.items()):
             epsilons, measured, band, integrated = (list(column) for column in zip(*rows, strict=True))
             apart = [epsilon * (1.06 if j else 1 / 1.06) for epsilon in epsilons]  # side by side, not on each other
-            colour = plots._COLOURS[j]
+            colour = plots.COLOURS[j]
             axes.plot(epsilons, integrated, color=colour, alpha=0.6, linewidth=1.2, label=f"{side}, integrated")
             label = f"{side}, DirectLoss, {level}"
             axes.errorbar(apart, measured, band, color=colour, fmt="o", markersize=3, capsize=2, label=label)
@@ -41,8 +41,8 @@ def gradient_limit(components: Mapping[str, tuple[float, Rows]], distances: Rows
     axes = figure.add_subplot(lines, columns, len(components) + 1)
     for j, rows in enumerate(distances.values()):
         epsilons, measured, noise, integrated = (list(column) for column in zip(*rows, strict=True))
-        axes.plot(epsilons, integrated, color=plots._COLOURS[j], alpha=0.6, linewidth=1.2)
-        axes.plot(epsilons, measured, color=plots._COLOURS[j], marker="o", markersize=3.5, linestyle="none")
+        axes.plot(epsilons, integrated, color=plots.COLOURS[j], alpha=0.6, linewidth=1.2)
+        axes.plot(epsilons, measured, color=plots.COLOURS[j], marker="o", markersize=3.5, linestyle="none")
         if j == 0:
             axes.plot(epsilons, noise, color="gray", linestyle=":", label="noise to expect")
     axes.legend(frameon=False, loc="upper left")

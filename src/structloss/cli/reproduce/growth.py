@@ -26,7 +26,7 @@ def growth(panels: Mapping[str, Mapping[str, Points]]) -> bytes:
             if not points:
                 continue
             lengths, means, deviations = (list(column) for column in zip(*points, strict=True))
-            colour, label = plots._COLOURS[names.index(name)], None if name in seen else name
+            colour, label = plots.COLOURS[names.index(name)], None if name in seen else name
             seen.add(name)
             marker = _MARKERS[names.index(name) % len(_MARKERS)]
             axes.plot(lengths, means, color=colour, label=label, marker=marker, markersize=3.5, linewidth=1.4)

@@ -8,13 +8,12 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from structloss.cli import options, plots
 from structloss.cli.prepare import said_plainly
 from structloss.cli.reproduce.margin_histograms import margin_histograms
 from structloss.cli.reproduce.objective_shapes import objective_shapes
-from structloss.cli.reproduce.show import show
+from structloss.cli.reproduce.show import show, start
 
 if TYPE_CHECKING:
     from structloss.reproduce.finding import Grid
@@ -51,8 +50,7 @@ def lecture(
         from structloss.reproduce import lecture as reproduction
         from structloss.reproduce.finding import Finding
 
-        console, begin = Console(stderr=True), time.perf_counter()
-        out.mkdir(parents=True, exist_ok=True)
+        say, begin = start(out), time.perf_counter()
         given = {
             f"--seeds {seeds}": seeds != 10,
             f"--epochs {epochs}": epochs != 20,
@@ -62,7 +60,7 @@ def lecture(
         sizes = (100, 300) if quick else (200, 1000)
         numbers = range(seed, seed + (2 if quick else seeds))
         epochs = 5 if quick else epochs
-        runs = reproduction.run_all(sizes, epochs, DECAY, numbers, lambda text: console.print(text, highlight=False))
+        runs = reproduction.run_all(sizes, epochs, DECAY, numbers, say)
         points = torch.linspace(-4, 6, 401)
         shapes = {
             loss: {name: curve.tolist() for name, curve in reproduction.along_margin(loss, points).items()}

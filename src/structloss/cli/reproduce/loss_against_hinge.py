@@ -15,7 +15,7 @@ def loss_against_hinge(points: Mapping[str, tuple[Sequence[float], Sequence[floa
     axes = figure.add_subplot()
     axes.axhline(lowest, color="gray", linestyle=":", label="descent on the integrated loss")
     for i, (name, (hinges, losses)) in enumerate(points.items()):
-        axes.scatter(hinges, losses, s=42, alpha=0.75, color=plots._COLOURS[i], marker="osD"[i % 3], label=name)
+        axes.scatter(hinges, losses, s=42, alpha=0.75, color=plots.COLOURS[i], marker="osD"[i % 3], label=name)
     axes.set_xscale("log")
     axes.set_xticks(ticks := [2, 3, 5, 10], [str(tick) for tick in ticks])
     axes.minorticks_off()

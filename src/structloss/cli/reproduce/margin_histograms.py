@@ -32,7 +32,7 @@ def margin_histograms(rows: Mapping[str, When]) -> bytes:
                 met = sum(value >= 0 for value in pair[column]) / len(pair[column])
                 label = f"{name}: {met:.0%} at 0 or above"
                 clipped = np.clip(pair[column], low, high)
-                axes.hist(clipped, bins, color=("#999999", plots._COLOURS[0])[j], alpha=0.65, label=label)
+                axes.hist(clipped, bins, color=("#999999", plots.COLOURS[0])[j], alpha=0.65, label=label)
             axes.axvline(0, color="black", linewidth=0.9)
             axes.set_ylim(0, 1.35 * axes.get_ylim()[1])  # room for the legend
             axes.legend(frameon=False, fontsize=8, loc="upper left")

@@ -15,7 +15,7 @@ def objective_shapes(margins: Sequence[float], panels: Mapping[float, Mapping[st
     for i, (loss, curves) in enumerate(panels.items()):
         axes = figure.add_subplot(1, len(panels), i + 1)
         for j, (name, values) in enumerate(curves.items()):
-            colour, width = ("black", 2.4) if j == 0 else (plots._COLOURS[j - 1], 1.6)
+            colour, width = ("black", 2.4) if j == 0 else (plots.COLOURS[j - 1], 1.6)
             style = "-" if j in (0, 1, 2, 4) else "--"
             axes.plot(margins, values, style, color=colour, linewidth=width, label=name if i == 0 else None)
         axes.axvline(0, color="gray", linewidth=0.6)

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from structloss.cli import options, plots
 from structloss.cli.prepare import said_plainly
 from structloss.cli.reproduce.growth import growth
-from structloss.cli.reproduce.show import show
+from structloss.cli.reproduce.show import show, start
 
 if TYPE_CHECKING:
     from structloss.reproduce.finding import Grid
@@ -42,10 +41,9 @@ def runtime(
         from structloss.reproduce import runtime as reproduction
         from structloss.reproduce.finding import Finding
 
-        console, begin = Console(stderr=True), time.perf_counter()
-        out.mkdir(parents=True, exist_ok=True)
+        say, begin = start(out), time.perf_counter()
         plan = reproduction.Plan.quick(trials) if quick else reproduction.Plan(trials=trials)
-        results = reproduction.measure(plan, seed, lambda text: console.print(text, highlight=False))
+        results = reproduction.measure(plan, seed, say)
         given = {f"--trials {trials}": trials != 125, f"--seed {seed}": seed != 0, "--quick": quick}
         finding = Finding(
             name="runtime",

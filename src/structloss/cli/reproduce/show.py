@@ -1,6 +1,6 @@
-"""Print a finding on the terminal and write it into its folder."""
+"""Begin a reproduction, and print what it found on the terminal and write it into its folder."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,13 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from structloss.reproduce.finding import Finding
+
+
+def start(out: Path) -> Callable[[str], None]:
+    """Make the folder before any work is done for it; what is returned tells of progress on the terminal."""
+    out.mkdir(parents=True, exist_ok=True)
+    console = Console(stderr=True)
+    return lambda text: console.print(text, highlight=False)
 
 
 def show(finding: "Finding", out: Path, data: Any, pictures: Mapping[str, bytes]) -> None:

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from structloss.cli import options, plots
 from structloss.cli.prepare import said_plainly
 from structloss.cli.reproduce.gradient_limit import gradient_limit
 from structloss.cli.reproduce.loss_against_hinge import loss_against_hinge
-from structloss.cli.reproduce.show import show
+from structloss.cli.reproduce.show import show, start
 
 if TYPE_CHECKING:
     from structloss.reproduce.finding import Grid
@@ -49,12 +48,8 @@ def theorem(
         from structloss.reproduce import theorem as reproduction
         from structloss.reproduce.finding import Finding
 
-        console, begin = Console(stderr=True), time.perf_counter()
+        say, begin = start(out), time.perf_counter()
 
-        def say(text: str) -> None:
-            console.print(text, highlight=False)
-
-        out.mkdir(parents=True, exist_ok=True)
         batches, size, step = (100, 1000, 0.05) if quick else (400, 10_000, 0.01)
         epsilons = reproduction.EPSILONS[: -1 if quick else None]
         mixture, w = reproduction.noisy_world()
