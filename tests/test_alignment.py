@@ -175,6 +175,8 @@ def test_what_the_held_out_part_chooses_among() -> None:
     assert candidates("direct:epsilon=2") == ["direct:epsilon=2"]
     assert candidates("passive-aggressive") == [f"passive-aggressive:C={C}" for C in ("0.01", "0.1", "1")]
     assert candidates("hinge") == ["hinge"]
+    with pytest.raises(ValueError, match=r"epsilon: got \[1.0\] for the objective 'hinge'"):
+        candidates("hinge", [1.0])
 
 
 def test_training_beats_guessing_and_evaluate_agrees(corpus: Path, model: Path) -> None:

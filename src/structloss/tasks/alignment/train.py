@@ -140,6 +140,10 @@ def objective_of_name(name: str, loss: str, hop_ms: float) -> Objective:
 def candidates(objective: str, epsilons: Sequence[float] = ()) -> list[str]:
     """The objectives to choose among: direct loss with each epsilon, Keshet's steps with each C, others as they are."""
     kind, settings = split(objective, "objective")
+    if epsilons and (kind != "direct" or "epsilon" in settings):
+        raise ValueError(
+            f"epsilon: got {list(epsilons)} for the objective {objective!r}, but it is for direct without one"
+        )
     key, values = {"direct": ("epsilon", epsilons or EPSILONS), "passive-aggressive": ("C", AGGRESSIVENESS)}.get(
         kind, ("", ())
     )
