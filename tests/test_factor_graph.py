@@ -175,7 +175,7 @@ def random_graph(seed: int, method: str, **settings: object) -> tuple[sl.FactorG
     torch.manual_seed(seed)
     sizes = [int(k) for k in torch.randint(2, 4, (5,))]
     scopes = [tuple(torch.randperm(5)[: int(n)].tolist()) for n in torch.randint(1, 4, (6,))]
-    g = sl.FactorGraph(method=method, **settings)  # type: ignore[arg-type]
+    g = sl.FactorGraph(method=method, **settings)
     unary = [torch.randn(2, k, dtype=torch.float64) for k in sizes]
     tables = [2 * torch.randn(2, *(sizes[v] for v in scope), dtype=torch.float64) for scope in scopes]
     for x in unary:
@@ -201,7 +201,7 @@ def harder_graph(seed: int, method: str, **settings: object) -> tuple[sl.FactorG
     unary = torch.randn(1, 6, 2, dtype=torch.float64) - 100
     tables = [3 * torch.randn(1, *[2] * len(scope), dtype=torch.float64) - 50 for scope in scopes]
     tables = [torch.where(torch.rand(t.shape) < 0.1, -math.inf, t) for t in tables]
-    g = sl.FactorGraph(method=method, **settings)  # type: ignore[arg-type]
+    g = sl.FactorGraph(method=method, **settings)
     g.variables(unary)
     for scope, table in zip(scopes, tables, strict=True):
         g.factor(scope, table)
@@ -226,7 +226,7 @@ def test_forbidden_cells_and_hard_factors_under_the_relaxation(seed: int) -> Non
     assert certificate.primal.item() <= certificate.dual.item() + 1e-3
     assert certificate.violation.item() <= 1e-6
     assert g.max().item() >= scores.max().item() - 1e-9
-    assert g.max().item() == pytest.approx(highs.max().item(), abs=1e-4 * 100)
+    assert g.max().item() == pytest.approx(highs.max().item(), abs=1e-4)
     for method in ("exact", "ilp"):
         other, _ = harder_graph(seed, method)
         assert other.max().item() == pytest.approx(scores.max().item(), abs=1e-6)
@@ -238,7 +238,7 @@ def test_a_constant_in_the_scores_changes_no_answer(seed: int, offset: float) ->
     found = {}
     for method in ("exact", "ilp", "lp"):
         torch.manual_seed(seed)
-        g = sl.FactorGraph(method=method)  # type: ignore[arg-type]
+        g = sl.FactorGraph(method=method)
         unary = torch.randn(1, 9, 3).double()
         unary[:, 0] += offset
         g.variables(unary)
@@ -362,7 +362,7 @@ def test_hard_factors(name: str, n: int) -> None:
     outputs = [y for y in itertools.product(range(2), repeat=n) if HARD[name](y)]
     scores = torch.tensor([[sum(unary[b, v, k] for v, k in enumerate(y)) for y in outputs] for b in range(2)])
     for method in ("exact", "lp", "ilp"):
-        g = sl.FactorGraph(method=method, tolerance=1e-7)  # type: ignore[arg-type]
+        g = sl.FactorGraph(method=method, tolerance=1e-7)
         g.variables(unary)
         add(g, name, n)
         close(g.max(), scores.max(1).values, 1e-6)
@@ -391,7 +391,7 @@ def test_belief_propagation(seed: int) -> None:
     for scopes in ([[0, 1], [1, 2], [1, 3]], [[0, 1], [1, 2], [2, 3], [0, 3]]):
         values, found, reweighted = {}, {}, None
         for method in ("exact", "bp"):
-            g = sl.FactorGraph(method=method, tolerance=1e-11)  # type: ignore[arg-type]
+            g = sl.FactorGraph(method=method, tolerance=1e-11)
             g.variables(unary)
             g.factors(scopes, tables[:, : len(scopes)])
             values[method], found[method] = g.log_partition(), g.marginals()
@@ -418,23 +418,22 @@ def test_beliefs_where_scores_are_far_apart() -> None:
     values = []
     for method in ("bp", "exact"):
         torch.manual_seed(0)
-        tree = sl.FactorGraph(method=method, tolerance=1e-9)  # type: ignore[arg-type]
+        tree = sl.FactorGraph(method=method, tolerance=1e-9)
         tree.variables(400 * torch.randn(1, 12, 3).double())
         tree.factors([[v // 2, v + 1] for v in range(11)], 400 * torch.randn(1, 11, 3, 3).double())
         values.append(tree.log_partition())
     close(*values, 1e-6)
 
 
-def test_strata_are_exact_under_auto_too() -> None:
-    torch.manual_seed(0)
+def test_strata_are_exact_under_auto_too() -> None:  # with the loss, the graph is too wide for auto
     outputs = []
     for method in ("auto", "exact"):
         torch.manual_seed(0)
-        g = sl.FactorGraph(method=method)  # type: ignore[arg-type]
-        g.variables(torch.randn(1, 8, 4).double())
-        edges = list(itertools.combinations(range(8), 2))
+        g = sl.FactorGraph(method=method)
+        g.variables(torch.randn(1, 10, 4).double())
+        edges = list(itertools.combinations(range(10), 2))
         g.factors(edges, 2 * torch.randn(1, len(edges), 4, 4).double())
-        outputs.append(g.strata(sl.Hamming(), torch.zeros(1, 8).long()).outputs.tolist())
+        outputs.append(g.strata(sl.Hamming(), torch.zeros(1, 10).long()).outputs.tolist())
     assert outputs[0] == outputs[1]
 
 
@@ -522,7 +521,7 @@ def test_the_order_of_elimination() -> None:
 
 def test_a_variable_in_no_factor_is_decided_by_its_own_scores() -> None:
     for method in ("exact", "lp", "ilp"):
-        g = sl.FactorGraph(method=method)  # type: ignore[arg-type]
+        g = sl.FactorGraph(method=method)
         g.variables(torch.tensor([[[0.0, 1.0], [0.5, 0.0]]]))
         assert g.argmax().tolist() == [[1, 0]]
         assert g.max().item() == pytest.approx(1.5)
@@ -535,7 +534,7 @@ def grid_of(size: int) -> sl.FactorGraph:
 
 
 def with_two(method: str = "auto") -> sl.FactorGraph:
-    g = sl.FactorGraph(method=method)  # type: ignore[arg-type]
+    g = sl.FactorGraph(method=method)
     g.variables(torch.zeros(2, 3, 2))
     return g
 
@@ -550,7 +549,7 @@ def infeasible(method: str) -> sl.FactorGraph:
 
 
 ERRORS: list[tuple[Callable[[], object], str]] = [
-    (lambda: sl.FactorGraph(method="magic"), r"method: got 'magic', but wanted one of auto, exact"),  # type: ignore[arg-type]
+    (lambda: sl.FactorGraph(method="magic"), r"method: got 'magic', but wanted one of auto, exact"),
     (lambda: sl.FactorGraph(tolerance=0), "tolerance: got 0"),
     (lambda: sl.FactorGraph().max(), "the graph has no variables"),
     (lambda: sl.FactorGraph().factor((0,), torch.zeros(1, 2)), "the graph has no variables yet"),
@@ -571,7 +570,7 @@ ERRORS: list[tuple[Callable[[], object], str]] = [
     (lambda: with_two().exactly_one([0, 7]), "got 7, but example 0 has the variables 0 to 2"),
     (lambda: with_two().budget([0, 1], -1), "most: got -1"),
     (lambda: sl.FactorGraph().exactly_one([0]), "the graph has no variables yet"),
-    (lambda: sl.FactorGraph().variable([[0.0]]), r"scores: got list, but wanted a tensor \(B, K\)"),  # type: ignore[arg-type]
+    (lambda: sl.FactorGraph().variable([[0.0]]), r"scores: got list, but wanted a tensor \(B, K\)"),
     (lambda: with_two().augment(sl.Hamming(), [[0, 0, 0]] * 2, math.nan), "scale: got nan"),
     (lambda: infeasible("exact").max(), r"example 0: the hard factors \(at_least_one, exactly_one, implies\)"),
     (lambda: infeasible("lp").argmax(), "leave no output"),

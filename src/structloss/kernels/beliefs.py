@@ -15,8 +15,8 @@ import numpy as np
 
 from structloss.kernels.compile import kernel
 from structloss.kernels.elimination import Graph
+from structloss.kernels.graph_messages import Slots, forbid
 from structloss.kernels.levels import Array, Labels
-from structloss.kernels.local_polytope import Slots, forbid
 
 
 @kernel

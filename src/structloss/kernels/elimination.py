@@ -115,6 +115,22 @@ def fill_values(
 
 
 @exact_kernel
+def hand_down(
+    g: Graph, p: Plan, b: int, i: int, base: Labels, shares: Array, unary: Array, tables: Array, messages: Array
+) -> None:
+    """Add shares[k] to what value(i, s, k) was summed from, at the assignment that is pointed at."""
+    first, dims = g.labels[g.variables[b] + p.order[i]], p.dims[i + 1] - p.dims[i]
+    for k in range(p.sizes[i]):
+        unary[first + k] += shares[k]
+    for j in range(p.items[i + 1] - p.items[i]):
+        at = p.items[i] + j
+        stride = p.strides[p.strides_at[at] + dims]
+        into = tables if p.item[at] >= 0 else messages
+        for k in range(p.sizes[i]):
+            into[base[j] + k * stride] += shares[k]
+
+
+@exact_kernel
 def log_sum(values: Array, count: int) -> float:
     """The log of the sum of exp."""
     top = -np.inf
@@ -157,7 +173,6 @@ def log_partition(
             continue
         mass[:] = 0.0
         for i in range(n - 1, -1, -1):
-            first, dims = g.labels[g.variables[b] + p.order[i]], p.dims[i + 1] - p.dims[i]
             if p.parent[i] == n:
                 mass[p.messages[i]] = 1.0
             begin_bucket(g, p, b, i, r.base, r.counter)
@@ -166,14 +181,7 @@ def log_partition(
                     fill_values(g, p, b, i, unary, tables, r.messages, r.base, r.values)
                     for k in range(p.sizes[i]):
                         r.values[k] = mass[s] * exp_nonpositive(r.values[k] - r.messages[s])
-                    for k in range(p.sizes[i]):
-                        unary_share[first + k] += r.values[k]
-                    for j in range(p.items[i + 1] - p.items[i]):
-                        at = p.items[i] + j
-                        stride = p.strides[p.strides_at[at] + dims]
-                        into = table_share if p.item[at] >= 0 else mass
-                        for k in range(p.sizes[i]):
-                            into[r.base[j] + k * stride] += r.values[k]
+                    hand_down(g, p, b, i, r.base, r.values, unary_share, table_share, mass)
                 next_assignment(p, i, r.base, r.counter)
 
 
@@ -213,7 +221,6 @@ def expectation(
             continue
         mass[:], mass_change[:] = 0.0, 0.0
         for i in range(n - 1, -1, -1):
-            first, dims = g.labels[g.variables[b] + p.order[i]], p.dims[i + 1] - p.dims[i]
             if p.parent[i] == n:
                 mass[p.messages[i]] = 1.0
             begin_bucket(g, p, b, i, r.base, r.counter)
@@ -228,16 +235,8 @@ def expectation(
                             f.values[k] = mass_change[s] * q + mass[s] * q * (f.values[k] - f.messages[s])
                         else:
                             f.values[k] = 0.0
-                        unary_share[first + k] += r.values[k]
-                        unary_change[first + k] += f.values[k]
-                    for j in range(p.items[i + 1] - p.items[i]):
-                        at = p.items[i] + j
-                        stride = p.strides[p.strides_at[at] + dims]
-                        into = table_share if p.item[at] >= 0 else mass
-                        into_change = table_change if p.item[at] >= 0 else mass_change
-                        for k in range(p.sizes[i]):
-                            into[r.base[j] + k * stride] += r.values[k]
-                            into_change[r.base[j] + k * stride] += f.values[k]
+                    hand_down(g, p, b, i, r.base, r.values, unary_share, table_share, mass)
+                    hand_down(g, p, b, i, r.base, f.values, unary_change, table_change, mass_change)
                 next_assignment(p, i, r.base, r.counter)
 
 

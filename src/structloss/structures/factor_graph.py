@@ -280,7 +280,18 @@ class FactorGraph(GraphBuilder, Structure):
         return self._relaxation("certificate").certificate
 
     def relaxed(self) -> Tensor:
-        """The probability (B, N, K) of each label in the solution: 0 and 1 where it is an output; 0 beyond."""
+        """The probability (B, N, K) of each label in the solution, r of McAllester 2010, eq. 12; 0 beyond.
+
+        It is 0 and 1 where the solution is an output.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> g = sl.FactorGraph(method="lp")
+            >>> y = g.variables(torch.tensor([[[0.0, 1.0], [0.5, 0.0]]]))
+            >>> g.relaxed()
+            tensor([[[0., 1.],
+                     [1., 0.]]])
+        """
         if self._only is not None or self._how == "exact":
             y, most = self.argmax(), self._most_labels
             return torch.where((y >= 0)[..., None], torch.nn.functional.one_hot(y.clamp(min=0), most), 0).to(
@@ -289,7 +300,16 @@ class FactorGraph(GraphBuilder, Structure):
         return self._by_label(torch.from_numpy(self._relaxation("relaxed").unary).to(self._parts.unary))
 
     def round(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """n outputs (n, B, N) by random rounding: each variable's label is drawn by itself from `relaxed()`."""
+        """n outputs (n, B, N) by random rounding: each variable's label is drawn by itself from `relaxed()`.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> g = sl.FactorGraph(method="lp")
+            >>> y = g.variables(torch.zeros(1, 3, 2))
+            >>> g.factors([[0, 1], [1, 2], [0, 2]], (1 - torch.eye(2)).expand(1, 3, 2, 2))  # halves
+            >>> g.round(100).shape
+            torch.Size([100, 1, 3])
+        """
         check_count(n, "n")
         probability = self.relaxed()
         within = torch.arange(probability.shape[1], device=probability.device) < self.num_variables[:, None].to(
@@ -301,7 +321,17 @@ class FactorGraph(GraphBuilder, Structure):
         return torch.where(within, torch.minimum(labels, self._size_table.to(labels.device) - 1), -1)
 
     def relaxed_loss(self, loss: Loss, reference: Labels) -> Tensor:
-        """L(y, r) of McAllester 2010, section 4: the expected loss (B,) of `round()`."""
+        r"""L(y, r) of McAllester 2010, section 4: the expected loss (B,) of `round()`, for a sum over variables.
+
+        .. math:: L(y, r) = \sum_v \sum_k r_v(k) \, \mathrm{cost}_v(k)
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> g = sl.FactorGraph(method="lp")
+            >>> y = g.variables(torch.tensor([[[0.0, 1.0], [0.5, 0.0]]]))
+            >>> g.relaxed_loss(sl.Hamming(), [[1, 1]])
+            tensor([1.])
+        """
         costs = self._costs(loss, reference)
         return (self.relaxed() * costs.nan_to_num(0.0)).sum((1, 2))
 
@@ -381,7 +411,9 @@ class FactorGraph(GraphBuilder, Structure):
         """
         check_count(k, "k")
         if self._how not in ("exact", "ilp"):
-            raise NotImplementedError('topk: is exact or not at all; wanted method="exact" or "ilp"')
+            raise NotImplementedError(
+                f'topk: got an inference that is not exact ({self.inference}), but wanted method="exact" or "ilp"'
+            )
         most = self._size_table.shape[1]
         outputs = torch.full((self._parts.batch, k, most), -1)
         for b in range(self._parts.batch):
@@ -504,7 +536,9 @@ class FactorGraph(GraphBuilder, Structure):
         elimination gets too expensive.
         """
         if self._how != "exact":
-            raise NotImplementedError('strata: is exact or not at all; wanted method="exact"')
+            raise NotImplementedError(
+                f'strata: got an inference without sums ({self.inference}), but wanted method="exact"'
+            )
         sign = -1.0 if lowest else 1.0
         return strata(self._costs(loss, reference), self._all_sizes(), lambda b: self._example(b, sign, "exact"))
 

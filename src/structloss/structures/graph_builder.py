@@ -39,6 +39,7 @@ class GraphBuilder:
         self._hard: list[HardFactor] = []
         self._open = True  # whether variables and factors may still be added
         self._strict = True  # whether hard factors that leave no output are an error
+        self._sizes: list[Ints] | None = None  # how many labels the variables have, while none is added
         self._forget()
 
     def _forget(self) -> None:
@@ -46,7 +47,6 @@ class GraphBuilder:
         self._made: Parts | None = None
         self._only: Tensor | None = None  # the one output that is left, where a reference says all of it
         self._solved: Relaxed | None = None
-        self._sizes: list[Ints] | None = None
 
     def variable(self, scores: Tensor) -> int:
         """A variable in every example, with the scores (B, K) of its labels. Returns its number.
@@ -78,17 +78,27 @@ class GraphBuilder:
         self._check_open()
         block = variables_block(scores)
         if not len(block.counts):
-            raise ValueError("scores: got a batch of no examples")
+            raise ValueError("scores: got a batch of 0 examples, but wanted at least 1")
         before = self._counts(len(block.counts))
         self._check_like(block.scores)
         self._variables.append(block)
+        self._sizes = None
         self._forget()
         if (block.counts == block.counts[0]).all() and (before == before[0]).all():
             return torch.arange(before[0], before[0] + block.counts[0])
         return [torch.arange(a, a + n) for a, n in zip(before.tolist(), block.counts.tolist(), strict=True)]
 
     def factor(self, scope: Sequence[int], scores: Tensor) -> None:
-        """A factor over some variables, of every example, with the scores (B, K1, K2, ...) of their labels."""
+        """A factor over some variables, of every example, with the scores (B, K1, K2, ...) of their labels.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> g = sl.FactorGraph()
+            >>> y = g.variable(torch.zeros(1, 2)), g.variable(torch.zeros(1, 3))
+            >>> g.factor(y, torch.arange(6.0).reshape(1, 2, 3))
+            >>> g.argmax()
+            tensor([[1, 2]])
+        """
         scope = _whole_numbers(scope, "scope")
         if not isinstance(scores, Tensor) or scores.dim() != len(scope) + 1:
             got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
@@ -114,7 +124,7 @@ class GraphBuilder:
         block = factors_block(scopes, scores, counts, self._all_sizes())
         self._check_like(block.scores)
         self._factors.append(block)
-        self._made, self._only, self._solved = None, None, None
+        self._forget()
 
     def grid(self, unaries: Ragged, right: Ragged, down: Ragged) -> Tensor | list[Tensor]:
         """A grid of variables (an image): row after row, each with a factor to its right and to its lower neighbour.
@@ -180,21 +190,54 @@ class GraphBuilder:
         self._add_hard(hard_factors.exactly_one(self._binary(variables)))
 
     def at_most_one(self, variables: Sequence[int]) -> None:
-        """Of these variables of two labels, none or one is 1."""
+        """Of these variables of two labels, none or one is 1. The cost is that of n small factors.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> g = sl.FactorGraph()
+            >>> g.at_most_one(g.variables(torch.tensor([[[0.0, 3.0], [0.0, 2.0], [0.0, 4.0]]])))
+            >>> g.argmax()
+            tensor([[0, 0, 1]])
+        """
         self._add_hard(hard_factors.at_most_one(self._binary(variables)))
 
     def at_least_one(self, variables: Sequence[int]) -> None:
-        """The logical or of these variables of two labels: one at least is 1."""
+        """The logical or of these variables of two labels: one at least is 1. The cost is that of n small factors.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> g = sl.FactorGraph()
+            >>> g.at_least_one(g.variables(torch.tensor([[[0.0, -3.0], [0.0, -2.0], [0.0, -4.0]]])))
+            >>> g.argmax()
+            tensor([[0, 1, 0]])
+        """
         self._add_hard(hard_factors.at_least_one(self._binary(variables)))
 
     def implies(self, variables: Sequence[int] | int, consequence: int) -> None:
-        """Where all of these variables of two labels are 1, the consequence is."""
+        """Where all of these variables of two labels are 1, the consequence is. The cost is that of n small factors.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> g = sl.FactorGraph()
+            >>> ys = g.variables(torch.tensor([[[0.0, 3.0], [0.0, 2.0], [0.0, -1.0]]]))
+            >>> g.implies(ys[:2], ys[2])
+            >>> g.argmax()
+            tensor([[1, 1, 1]])
+        """
         several = [variables] if hasattr(variables, "__index__") and not _is_row(variables) else variables
         *checked, last = self._binary([*_whole_numbers(several, "variables"), consequence])
         self._add_hard(hard_factors.implies(checked, last))
 
     def budget(self, variables: Sequence[int], most: int) -> None:
-        """Of these variables of two labels, at most so many are 1. It counts them: the cost is n * most**2."""
+        """Of these variables of two labels, at most so many are 1. It counts them: the cost is n * most**2.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> g = sl.FactorGraph()
+            >>> g.budget(g.variables(torch.tensor([[[0.0, 3.0], [0.0, 2.0], [0.0, 4.0]]])), 2)
+            >>> g.argmax()
+            tensor([[1, 0, 1]])
+        """
         (count,) = _whole_numbers([most], "most")
         if count < 0:
             raise ValueError(f"most: got {most!r}, but wanted a whole number of at least 0: no output has fewer")
@@ -222,7 +265,7 @@ class GraphBuilder:
     def _add_hard(self, factor: HardFactor) -> None:
         self._check_open()
         self._hard.append(factor)
-        self._made, self._only, self._solved = None, None, None
+        self._forget()
 
     def _check_open(self) -> None:
         if not self._open:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.elimination import Graph, Plan
-from structloss.kernels.local_polytope import Slots
+from structloss.kernels.graph_messages import Slots
 from structloss.structures.derivatives import apply
 from structloss.structures.elimination import Order, elimination
 

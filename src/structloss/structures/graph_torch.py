@@ -41,8 +41,7 @@ def _group(p: Parts, group: Ints, plan: Plan) -> Tensor:
             else:
                 j = -1 - item
                 over, table = plan.separator[plan.dims[j] : plan.dims[j + 1]].tolist(), messages.pop(j)
-            order = sorted(range(len(over)), key=lambda d, over=over: axis[over[d]])  # type: ignore[misc]
-            table = table.permute(0, *(d + 1 for d in order))
+            table = table.permute(0, *(1 + np.argsort([axis[u] for u in over])).tolist())
             extents = [1] * (len(separator) + 1)
             for u in over:
                 extents[axis[u] - 1] = int(sizes[u])

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels import local_polytope
-from structloss.kernels.local_polytope import INFEASIBLE, INTEGRAL, Room
+from structloss.kernels.graph_messages import Room
+from structloss.kernels.local_polytope import INFEASIBLE, INTEGRAL, NOT_CONVERGED
 from structloss.kernels.workers import run
 from structloss.structures.graph_parts import Parts
 
@@ -59,17 +60,17 @@ def dual(p: Parts, tolerance: float, most: int) -> Relaxed:
     )  # fmt: skip
     mu, mu_tables, trial, trial_tables = (np.zeros(n) for n in (labels, len(tables)) * 2)
     now, best = np.zeros(variables, np.int64), np.full(variables, -1)
-    certificate, status = np.zeros((p.batch, 5)), np.zeros(p.batch, np.int64)
+    certificate, status = np.zeros((p.batch, 4)), np.zeros(p.batch, np.int64)
     run(
         local_polytope.relax, torch.get_num_threads(), p.batch, 100 * len(tables), p.graph, s, unary, tables, tolerance,
         most, room, mu, mu_tables, trial, trial_tables, np.zeros(edges), now, best, certificate, status,
     )  # fmt: skip
-    primal, bound, _, violation, _ = torch.from_numpy(certificate).unbind(1)
+    primal, bound, met, violation = torch.from_numpy(certificate).unbind(1)
     found = torch.from_numpy(status)
-    for b in np.flatnonzero((certificate[:, 2] == -np.inf) & (status != INFEASIBLE)):  # no output was met
+    for b in ((met == -torch.inf) & (found != INFEASIBLE)).nonzero()[:, 0].tolist():  # no output was met
         for v in range(p.graph.variables[b], p.graph.variables[b + 1]):
             best[v] = mu[p.graph.labels[v] : p.graph.labels[v + 1]].argmax()
     return Relaxed(
         mu, mu_tables, best,
-        Certificate(primal, bound, (found == INTEGRAL) | (found == INFEASIBLE), violation, found != 1),
+        Certificate(primal, bound, (found == INTEGRAL) | (found == INFEASIBLE), violation, found != NOT_CONVERGED),
     )  # fmt: skip
