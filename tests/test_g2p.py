@@ -60,6 +60,22 @@ def test_reading_and_writing(tmp_path: Path) -> None:
     assert [example.y for example in G2P.read(tmp_path / "words.txt")] == [(), ()]
 
 
+LETTERS = st.text("aZ'-#.\u00a0\u2028\u0085\u200d\u0301\u05e9\u0915\u094d\x0b\x1c", min_size=1, max_size=5)
+
+
+@given(st.lists(st.tuples(LETTERS, st.lists(LETTERS, min_size=1, max_size=3)), min_size=1, max_size=4))
+def test_words_and_phones_come_back_as_they_are(
+    tmp_path_factory: pytest.TempPathFactory, made: list[tuple[str, list[str]]]
+) -> None:
+    lines = [f"{word}\t{' '.join(phones)}" for word, phones in made]
+    path = tmp_path_factory.mktemp("words") / "a.tsv"
+    for ends in ("\n", "\r\n", "\r"):
+        path.write_bytes(("".join(line + ends for line in lines)).encode())
+        examples = G2P.read(path)
+        assert [(example.x, example.y) for example in examples] == [(tuple(w), tuple(p)) for w, p in made]
+        assert [line for example in examples for line in G2P.write(example, example.y)] == lines
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

@@ -2,8 +2,11 @@
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from structloss.tasks import TASKS
 from structloss.tasks.tagging import conll
@@ -38,12 +41,163 @@ def test_conllu_keeps_what_is_no_token(tmp_path) -> None:
     assert "\n".join(conll.written(sentence, 3, ["A", "B"])) + "\n" == CONLLU.replace("VERB", "A").replace("PRON", "B")
 
 
+def read(folder: Path, content: str | bytes, name: str = "a.txt") -> list[conll.Sentence]:
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return conll.read(folder / name)
+
+
+def written(sentences: list[conll.Sentence], column: int, label: str | None = None) -> str:
+    """The text with other labels, or with those that it has."""
+    lines = []
+    for s in sentences:
+        lines += conll.written(s, column, s.column(column) if label is None else [label] * len(s.tokens))
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("# # B-NP\n5 CD I-NP\n\n# # B-NP\n", [["#", "5"], ["#"]]),  # the pound sign of the Penn Treebank
+        ("#\nfive\n\n# a comment\n#\n", [["#", "five"], ["#"]]),  # one column
+        ("# a comment\n#hash O\nb O\n", [["#hash", "b"]]),
+        ("# id 3f2 domain=en\nb _ _ O\n\n# sent = 2\n# # _ O\n", [["b"], ["#"]]),
+        ("#\t#\tB\nb\tC\tI\n\n# no token\n# b\t=\tI\n", [["#", "b"], ["# b"]]),
+        ("-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\n", [["-DOCSTART-"], ["EU"]]),
+        ("1\u00a0000 CD B\na\u2028b\u0085\u3000 NN I\n", [["1\u00a0000", "a\u2028b\u0085\u3000"]]),
+        (
+            "e\u0301 X\n\u05e9\u05dc\u200d Y\n\u0915\u094d\u200d\u0937 Z\n",
+            [["e\u0301", "\u05e9\u05dc\u200d", "\u0915\u094d\u200d\u0937"]],
+        ),
+        ("New York\tLOC\nis\tO\n", [["New York", "is"]]),
+    ],
+)
+def test_every_token_is_read_and_written_back(text: str, tokens: list[list[str]], tmp_path: Path) -> None:
+    for ends in ("\n", "\r\n", "\r"):
+        sentences = read(tmp_path, text.replace("\n", ends))
+        assert [s.column(0) for s in sentences] == tokens
+        assert written(sentences, sentences[0].layout.width - 1) == text + "\n"
+
+
+def test_each_line_keeps_its_own_separators(tmp_path: Path) -> None:
+    sentences = read(tmp_path, "a DT O\n\nc\tNN\tO\n e  VB \tO \n\n\n")
+    assert [s.tokens for s in sentences] == [(("a", "DT", "O"),), (("c", "NN", "O"), ("e", "VB", "O"))]
+    assert written(sentences, 2, "L") == "a DT L\n\nc\tNN\tL\n e  VB \tL \n\n\n"
+    assert written(sentences, 3, "L") == "a DT O L\n\nc\tNN\tO\tL\n e  VB \tO\tL \n\n\n"
+    with pytest.raises(ValueError, match="labels: got 'new york', which cannot stand"):
+        written(sentences, 2, "new york")
+
+
+def test_ten_columns_that_are_not_conllu_are_all_tokens(tmp_path: Path) -> None:
+    rows = [[word, *"bcdefghi", "O"] for word in ("well-known", "cat", "U.S.", "1")]
+    text = "\n".join("\t".join(row) for row in rows) + "\n\n"
+    (sentence,) = read(tmp_path, text)
+    assert sentence.column(0) == ["well-known", "cat", "U.S.", "1"]
+    assert written([sentence], 9) == text
+    (example,) = TASKS["tagging"].read(tmp_path / "a.txt")
+    assert example.y == ("O",) * 4
+
+
+@pytest.mark.parametrize(
+    ("ids", "line", "wanted"),
+    [
+        (["1", "3"], 2, "got the id '3', but CoNLL-U wants 2"),
+        (["1", "cat"], 2, "got the id 'cat', but CoNLL-U wants 2"),
+        (["1", "U.S."], 2, "got the id 'U.S.', but CoNLL-U wants 2"),
+        (["1", "1-2"], 2, "got the id '1-2', but CoNLL-U wants 2"),
+        (["1", "2-1"], 2, "got the id '2-1', but CoNLL-U wants 2"),
+        (["1", "2.1"], 2, "got the id '2.1', but CoNLL-U wants 2"),
+        (["1", "02"], 2, "got the id '02', but CoNLL-U wants 2"),
+        (["1", "1" * 5000], 2, "got the id '1{40}', but CoNLL-U wants 2"),
+        (["2"], 1, "got the id '2', but CoNLL-U wants 1"),
+    ],
+)
+def test_ids_of_conllu_are_counted(ids: list[str], line: int, wanted: str, tmp_path: Path) -> None:
+    text = "".join(f"{i}\tw\tw\tX\t_\t_\t0\t_\t_\t_\n" for i in ids)
+    with pytest.raises(DataError, match=f"line {line}: {wanted} here"):
+        read(tmp_path, text, "a.conllu")
+    if ids[0] == "1":
+        with pytest.raises(DataError, match=f"line {line}: {wanted} here"):
+            read(tmp_path, text)
+
+
+def test_conllu_with_everything(tmp_path: Path) -> None:
+    text = (
+        "#newdoc\n\n#\ttabs\n# text = d'à\n0.1\t_\t_\t_\t_\t_\t_\t_\t_\t_\n1-2\td'à\t_\t_\t_\t_\t_\t_\t_\t_\n"
+        "1\td'\t_\tADP\t_\t_\t0\t_\t_\t_\n2\tà\t_\tADP\t_\t_\t0\t_\t_\tA=1\n2.1\tx y\t_\t_\t_\t_\t_\t_\t_\t_\n\n"
+        "1\t#\t#\tSYM\t_\t_\t0\t_\t_\t_\n\n# the end\n\n"
+    )
+    sentences = read(tmp_path, text)
+    assert [s.column(1) for s in sentences] == [["d'", "à"], ["#"]]
+    assert [s.numbers for s in sentences] == [[7, 8], [11]]
+    assert written(sentences, 3) == text
+    lines = list(conll.written(sentences[0], 3, ["A", "B"], ["A:1", "B:1"]))
+    assert lines[6:8] == ["1\td'\t_\tA\t_\t_\t0\t_\t_\tMarginals=A:1", "2\tà\t_\tB\t_\t_\t0\t_\t_\tA=1|Marginals=B:1"]
+
+
+LETTERS = "aZ9#-._=:/\u00a0\u2028\u0085\u3000\u200d\u200f\u0301\u05e9\u0646\u0915\u094d\u0e01\U0001f469\x0b\x0c\x1c"
+WORD = st.text(LETTERS, min_size=1, max_size=4) | st.sampled_from(["#", "##", "-DOCSTART-", "1-2", "1.1", "1"])
+GAP = st.sampled_from([" ", "  ", "\t", " \t"])
+
+
+@st.composite
+def texts(draw: Any) -> tuple[str, list[list[tuple[str, ...]]], int]:
+    """A text in columns, its tokens, and the column of the labels."""
+    kind = draw(st.sampled_from(["spaces", "tabs", "conllu"]))
+    width = 10 if kind == "conllu" else draw(st.integers(1 if kind == "spaces" else 2, 5))
+    column = st.text(LETTERS + " ", max_size=3) if kind == "tabs" else WORD
+    lines, sentences = [], []
+    for _ in range(draw(st.integers(1, 3))):
+        for _ in range(draw(st.integers(0, 2))):
+            lines.append(draw(st.sampled_from(["# a comment of six more words", "# id = 3"])))
+        rows: list[tuple[str, ...]] = []
+        for number in range(1, draw(st.integers(1, 3)) + 1):
+            row = [draw(column) for _ in range(width)]
+            if kind == "conllu":
+                if draw(st.booleans()):
+                    lines.append("\t".join([f"{number}-{number + 1}", *row[1:]]))
+                row[0] = str(number)
+            first = not sentences and not rows
+            if (kind == "spaces" and row[0] == "#") or first:  # what is a comment is not tried here
+                row = [cell.replace("=", "e") for cell in row]
+            if first and kind != "conllu":
+                row[0] = "a" + row[0]  # shows the layout
+            row[-1] = row[-1] if row[-1].strip(" ") else "O"
+            gaps = [("\t" if kind != "spaces" else " " if first else draw(GAP)) for _ in row[1:]]
+            line = row[0] + "".join(gap + cell for gap, cell in zip(gaps, row[1:], strict=True))
+            around = st.sampled_from(["", " "] if kind == "spaces" and not first else [""])
+            lines.append(draw(around) + line + draw(around))
+            rows.append(tuple(row))
+        sentences.append(rows)
+        lines += [""] * draw(st.integers(1, 2))
+    return "\n".join(lines) + "\n", sentences, 3 if kind == "conllu" else width - 1
+
+
+@given(texts(), st.sampled_from(["\n", "\r\n", "\r"]), st.booleans(), st.booleans())
+def test_what_is_read_is_written_back_alike(
+    tmp_path_factory: pytest.TempPathFactory, made: Any, ends: str, mark: bool, zipped: bool
+) -> None:
+    text, tokens, column = made
+    content = (b"\xef\xbb\xbf" if mark else b"") + text.replace("\n", ends).encode()
+    folder = tmp_path_factory.mktemp("columns")
+    sentences = read(folder, gzip.compress(content) if zipped else content, "a.gz" if zipped else "a.txt")
+    assert [list(s.tokens) for s in sentences] == tokens
+    assert written(sentences, column) == text
+    other = written(sentences, column, "L")
+    assert [s.column(column) for s in read(folder, other, "b.txt")] == [["L"] * len(s.tokens) for s in sentences]
+    examples = TASKS["tagging"].read(folder / ("a.gz" if zipped else "a.txt"))
+    lines = [line for example in examples for line in TASKS["tagging"].write(example, example.y)]
+    assert "\n".join(lines) + "\n" == text
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
         (b"", "a.txt, line 1: got no token at all"),
         (b"\n\n", "a.txt, line 1: got no token at all"),
         (b"a b\nc\n", "a.txt, line 2: got 1 columns, but line 1 has 2"),
+        (b"# a\nb\tc\nd e\n", "a.txt, line 3: got 1 columns, but line 2 has 2"),
+        (b"a b\n# c d e\n", "a.txt, line 2: got 4 columns, but line 1 has 2"),
+        (b"# only\n# comments\n", "a.txt, line 1: got no token at all"),
         (b"a b\n\xff c\n", "a.txt, line 2: is not UTF-8"),
         (b"a b\n" + b"x" * (2 << 20), "a.txt, line 2: is longer than"),
     ],

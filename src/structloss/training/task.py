@@ -10,10 +10,7 @@ import torch
 from torch import nn
 
 from structloss.structures import Chain, Structure
-
-
-class DataError(ValueError):
-    """A file that cannot be read as what it should be: says which, and at which line."""
+from structloss.text import DataError as DataError
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from structloss.tasks.alignment.extras import speech_module
 from structloss.tasks.alignment.resample import resample
+from structloss.text import DataError
 from structloss.training.directory import write_bytes
-from structloss.training.task import DataError
 
 RATE = 16_000  # samples a second
 SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".sph", ".nist")  # of recordings in a folder, in any case of letters
@@ -35,7 +35,8 @@ def read(path: Path | str, most_hours: float = 3.0) -> NDArray[np.float32]:
     if not path.stat().st_size:
         raise DataError(f"{path}: is empty, but wanted a recording")
     try:
-        with path.open("rb") as stream, soundfile.SoundFile(stream) as file:
+        # By its descriptor: libsndfile then seeks by itself, and a bad seek is no traceback of a Python callback's.
+        with path.open("rb") as stream, soundfile.SoundFile(stream.fileno(), closefd=False) as file:
             rate, channels = file.samplerate, file.channels
             if not _RATES[0] <= rate <= _RATES[1]:
                 raise DataError(f"{path}: got {rate} samples a second, but wanted {_RATES[0]} to {_RATES[1]}")
@@ -43,7 +44,8 @@ def read(path: Path | str, most_hours: float = 3.0) -> NDArray[np.float32]:
                 raise DataError(f"{path}: got {channels} channels, but wanted at most {_MOST_CHANNELS}")
             blocks, most = [], int(most_hours * 3600 * rate)
             for block in _blocks(file):
-                blocks.append(block.mean(axis=1, dtype=np.float32))
+                with np.errstate(invalid="ignore", over="ignore"):  # what is no number is refused below
+                    blocks.append(block.mean(axis=1, dtype=np.float32))
                 most -= len(block)
                 if most < 0:
                     raise DataError(f"{path}: is longer than {most_hours:g} hours")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from structloss.tasks.alignment import audio, transcripts
 from structloss.tasks.alignment.segments import Segments
-from structloss.training.task import DataError
+from structloss.text import DataError
 
 _LATER = 0.05  # seconds that a transcript may end after its recording: both are rounded by who made them
 

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from structloss.tasks.alignment.phones import SILENCE
-from structloss.training.task import DataError
+from structloss.text import DataError
 
 LONGEST = 1e5  # seconds: more than a day is no recording
 _ROUNDING = 1e-4  # seconds: times that differ by less are one time
 _SHORTEST_SILENCE = 0.02  # seconds that may follow the last phone without being a silence of their own
+
+_BLANKS = " \t\r\n"  # around a name they are no part of it; other spaces are letters
 
 Interval = tuple[float, float, str, str]  # start and end in seconds, the phone, and where that is written
 
@@ -40,7 +42,7 @@ class Segments:
             raise ValueError(f"boundaries: got {self.boundaries[0]} first, but wanted 0.0")
         if not all(a < b for a, b in pairwise(self.boundaries)) or not self.boundaries[-1] <= LONGEST:
             raise ValueError(f"boundaries: wanted increasing seconds up to {LONGEST:g}")
-        if not all(phone.strip() for phone in self.phones):
+        if not all(phone.strip(_BLANKS) for phone in self.phones):
             raise ValueError("phones: got an empty name")
 
     def __len__(self) -> int:
@@ -74,7 +76,7 @@ class Segments:
         phones: list[str] = []
         boundaries = [0.0]
         for start, end, phone, where in intervals:
-            name = " ".join(phone.split()) or SILENCE
+            name = phone.strip(_BLANKS) or SILENCE
             last = boundaries[-1]
             if not (math.isfinite(start) and math.isfinite(end) and 0 <= start < end <= LONGEST):
                 raise DataError(f"{where}: got {name!r} from {start:g} to {end:g} seconds")

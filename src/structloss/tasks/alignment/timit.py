@@ -9,7 +9,7 @@ from structloss.tasks.alignment import transcripts
 from structloss.tasks.alignment.phones import ARPABET, SILENCE
 from structloss.tasks.alignment.recordings import Recording
 from structloss.tasks.alignment.segments import Segments
-from structloss.training.task import DataError
+from structloss.text import DataError
 
 SIZES = (1500, 1796, 100)
 GLOTTAL_STOP = "q"

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from structloss.tasks.alignment import textgrid
 from structloss.tasks.alignment.segments import Interval, Segments
-from structloss.tasks.text import numbered_lines
+from structloss.text import DataError, columns, numbered_lines
 from structloss.training.directory import write_text
-from structloss.training.task import DataError
 
 SUFFIXES = (".textgrid", ".lab", ".phn", ".segs")  # in any case of letters
 
@@ -38,8 +37,8 @@ def read(path: Path | str, tier: str = "phones") -> Segments:
         raise DataError(f"{path}: has {path.stat().st_size} bytes, more than {_MOST_BYTES}")
     if suffix == ".textgrid":
         return textgrid.read(path, tier)
-    lines = [(f"{path}, line {number}", line.split()) for number, line in numbered_lines(path)]
-    header = next((i for i, (_, columns) in enumerate(lines) if columns == ["#"]), None)
+    lines = [(f"{path}, line {number}", columns(line)) for number, line in numbered_lines(path)]
+    header = next((i for i, (_, cut) in enumerate(lines) if cut == ["#"]), None)
     if suffix == ".segs" and header is None:
         raise DataError(f"{path}: got no line that is a bare #, after which segments start")
     if suffix != ".phn" and header is not None:
@@ -61,7 +60,7 @@ def write(path: Path | str, segments: Segments, tier: str = "phones", *, xwaves:
         write_text(path, textgrid.written(segments, tier))
         return
     for phone in segments.phones:
-        if phone.split() != [phone]:
+        if set(phone) & set(" \t\r\n"):
             raise ValueError(f"segments: got the phone {phone!r}, but a name in {path.name} has no white space")
     if suffix == ".segs" or (xwaves and suffix == ".lab"):
         times = _rounded(segments, _HTK, path)
@@ -91,26 +90,26 @@ def _rounded(segments: Segments, units: int, path: Path) -> list[int]:
 def _by_units(lines: list[tuple[str, list[str]]], units: int) -> Iterator[Interval]:
     """Lines of start, end and phone, times in whole units."""
     wanted = "start, end and phone, times in " + ("samples" if units == _TIMIT else "units of 100 ns")
-    for where, columns in lines:
-        if columns:
-            start, end, phone = _three(where, columns, _WHOLE, (0, 1), wanted)
+    for where, cut in lines:
+        if cut:
+            start, end, phone = _three(where, cut, _WHOLE, (0, 1), wanted)
             yield int(start) / units, int(end) / units, phone, where
 
 
 def _by_ends(lines: list[tuple[str, list[str]]]) -> Iterator[Interval]:
     """Lines of end, colour and phone, times in seconds; each starts where the one before ends."""
     last = 0.0
-    for where, columns in lines:
-        if columns:
-            end, _, phone = _three(where, columns, _DECIMAL, (0,), "end in seconds, colour and phone")
+    for where, cut in lines:
+        if cut:
+            end, _, phone = _three(where, cut, _DECIMAL, (0,), "end in seconds, colour and phone")
             yield last, float(end), phone, where
             last = float(end)
 
 
 def _three(
-    where: str, columns: list[str], number: re.Pattern[str], numbers: tuple[int, ...], wanted: str
+    where: str, cut: list[str], number: re.Pattern[str], numbers: tuple[int, ...], wanted: str
 ) -> tuple[str, str, str]:
     """The first three columns; what follows them, as scores do in HTK, is not read."""
-    if len(columns) < 3 or not all(number.fullmatch(columns[i]) for i in numbers):
-        raise DataError(f"{where}: got {' '.join(columns)[:80]!r}, but wanted {wanted}")
-    return columns[0], columns[1], columns[2]
+    if len(cut) < 3 or not all(number.fullmatch(cut[i]) for i in numbers):
+        raise DataError(f"{where}: got {' '.join(cut)[:80]!r}, but wanted {wanted}")
+    return cut[0], cut[1], cut[2]

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from structloss.tasks.text import numbered_lines
+from structloss.text import numbered_lines
 from structloss.training.task import Example
 
 _PLAIN = re.compile(r"[a-z]{3,}")  # without alternatives, which are word(2), abbreviations and apostrophes

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from structloss.tasks.text import numbered_lines
-from structloss.training.task import DataError
+from structloss.text import DataError, columns, numbered_lines
 
 
 @dataclass(frozen=True)
@@ -23,17 +22,17 @@ def read(path: Path) -> list[Pronunciation]:
     A word with several pronunciations has several lines.
     """
     found: list[Pronunciation] = []
-    columns = 0
+    width = 0
     for number, line in numbered_lines(path):
-        if not line.strip():
+        if not columns(line):
             continue
         word, *rest = line.split("\t")
-        columns = columns or 1 + len(rest)
-        if 1 + len(rest) != columns or columns > 2:
+        width = width or 1 + len(rest)
+        if 1 + len(rest) != width or width > 2:
             first = found[0].line if found else number
-            wanted = "a word, a tab and its phones" if columns != 1 else f"a bare word as in line {first}"
+            wanted = "a word, a tab and its phones" if width != 1 else f"a bare word as in line {first}"
             raise DataError(f"{path}, line {number}: got {1 + len(rest)} columns, but wanted {wanted}")
-        word, phones = word.strip(), tuple(rest[0].split()) if rest else ()
+        word, phones = word.strip(" "), tuple(columns(rest[0])) if rest else ()
         if not word:
             raise DataError(f"{path}, line {number}: got no word before the tab")
         if rest and not phones:

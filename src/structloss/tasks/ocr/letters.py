@@ -6,6 +6,7 @@ An npz of four arrays: `bits` (letters, 16), the 16 x 8 pixels of each letter as
 
 import re
 import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from structloss.training.task import DataError
+from structloss.text import DataError
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 HEIGHT, WIDTH = 16, 8
@@ -126,7 +127,9 @@ def _array(file: Path, archive: zipfile.ZipFile, key: str) -> NDArray[np.integer
         if version not in ((1, 0), (2, 0)):
             raise DataError(f"{file}, {key}: got version {version} of the npy format, but wanted 1.0 or 2.0")
         header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, by_columns, dtype = header(stream)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # headers that Python 2 wrote are read too
+            shape, by_columns, dtype = header(stream)
         if dtype.kind not in "iu":
             raise DataError(f"{file}, {key}: got {dtype}, but wanted whole numbers")
         content = stream.read()

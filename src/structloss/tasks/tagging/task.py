@@ -104,10 +104,10 @@ class Tagging(FileTask):
         examples = []
         for sentence in conll.read(path):
             places = tuple(f"{path}, line {number}" for number in sentence.numbers)
-            column, width = label_column(sentence), len(sentence.tokens[0])
-            inputs = [1] if _is_conllu(sentence) else list(range(column))
+            column, width = label_column(sentence), sentence.layout.width
+            inputs = [1] if sentence.layout.conllu else list(range(column))
             if config is not None and len(inputs) != config["inputs"]:
-                if _is_conllu(sentence) or width != config["inputs"]:
+                if sentence.layout.conllu or width != config["inputs"]:
                     raise DataError(
                         f"{places[0]}: got {width} columns, but the model reads {config['inputs']}, and a label or none"
                     )
@@ -155,14 +155,10 @@ class Tagging(FileTask):
     def write(
         self, example: Example, prediction: Sequence[str], marginals: Sequence[str] | None = None
     ) -> Iterable[str]:
-        column = label_column(example.source) if example.y else len(example.source.tokens[0])
+        column = label_column(example.source) if example.y else example.source.layout.width
         return conll.written(example.source, column, prediction, marginals)
-
-
-def _is_conllu(sentence: conll.Sentence) -> bool:
-    return len(sentence.tokens[0]) == 10 and "\t" in sentence.lines[0]
 
 
 def label_column(sentence: conll.Sentence) -> int:
     """Where the labels stand."""
-    return 3 if _is_conllu(sentence) else len(sentence.tokens[0]) - 1
+    return 3 if sentence.layout.conllu else sentence.layout.width - 1
