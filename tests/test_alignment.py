@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 pytest.importorskip("lightning", reason="Lightning (the extra train) is not installed")
 pytest.importorskip("soundfile", reason="soundfile (the extra speech) is not installed")
 pytest.importorskip("kaldi_native_fbank", reason="kaldi-native-fbank (the extra speech) is not installed")
-pytest.importorskip("praatio", reason="praatio (the extra speech) is not installed")
 
 import structloss as sl
 from structloss.cli import app

@@ -23,6 +23,7 @@ from structloss.tasks.alignment import (
     transcripts,
     vocabulary,
     voices,
+    words,
 )
 from structloss.tasks.alignment.frontend import DIMENSIONS, features, frame_count, frame_of, seconds_of
 from structloss.tasks.alignment.phones import ARPABET, SILENCE, SYNTHESISED
@@ -30,7 +31,7 @@ from structloss.tasks.alignment.resample import resample
 from structloss.tasks.alignment.segments import Segments
 from structloss.tasks.alignment.sentences import sentences
 from structloss.tasks.g2p import dictionary
-from structloss.tasks.text import numbered_lines
+from structloss.text import numbered_lines
 from structloss.training.task import DataError
 
 DATA = Path(os.environ.get("STRUCTLOSS_DATA", Path(__file__).parents[2] / "shared" / "data")) / "speech" / "fsdd"
@@ -285,8 +286,6 @@ on_samples = st.lists(st.tuples(names, st.integers(2, 5_000)), min_size=1, max_s
 def test_every_format_comes_back(
     tmp_path_factory: pytest.TempPathFactory, file: str, xwaves: bool, made: Segments
 ) -> None:
-    if file == "a.TextGrid":
-        pytest.importorskip("praatio", reason="TextGrids need the speech extra")
     path = tmp_path_factory.mktemp("transcripts") / file
     transcripts.write(path, made, xwaves=xwaves)
     found = transcripts.read(path)
@@ -344,6 +343,23 @@ def test_what_is_wrong_with_a_transcript_is_said_with_its_line(
         transcripts.read(tmp_path / file)
 
 
+def test_other_spaces_are_letters_of_a_name(tmp_path: Path) -> None:
+    made = Segments(("a\u00a0b", "\u2028", "e\u0301\u200d"), (0.0, 0.1, 0.2, 0.3))
+    for file in ("a.TextGrid", "a.lab", "a.phn", "a.segs"):
+        transcripts.write(tmp_path / file, made)
+        assert transcripts.read(tmp_path / file).phones == made.phones
+    with pytest.raises(ValueError, match="no white space"):
+        transcripts.write(tmp_path / "a.phn", Segments(("a\nb",), (0.0, 1.0)))
+
+
+@pytest.mark.parametrize("text", ["room 7", "cafe\u0301", "he\u00adllo", "\u0915\u094d\u0937"])
+def test_what_the_dictionary_cannot_say_is_an_error_and_never_left_out(text: str) -> None:
+    pytest.importorskip("pocketsphinx", reason="the dictionary needs the speech extra")
+    with pytest.raises(DataError, match="text: the dictionary lacks"):
+        words.phones_of(text, "text")
+    assert words.phones_of("rock-solid", "text") == words.phones_of("rock solid", "text")
+
+
 def test_a_missing_or_huge_transcript_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not there"):
         transcripts.read(tmp_path / "a.phn")
@@ -370,10 +386,6 @@ class TestTextGrids:
         '"IntervalTier"\n"phones"\n0\n1\n2\n0.25\n0.5\n"a"\n0.5\n0.75\n"b ""c"""\n'
     )
 
-    @pytest.fixture(autouse=True)
-    def _needs_praatio(self) -> None:
-        pytest.importorskip("praatio", reason="TextGrids need the speech extra")
-
     @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
     def test_the_short_format_and_every_encoding(self, encoding: str, tmp_path: Path) -> None:
         (tmp_path / "a.TextGrid").write_bytes(self.SHORT.encode(encoding))
@@ -391,15 +403,19 @@ class TestTextGrids:
         [
             ("0.5\n0.75", "0.4\n0.75", "tier 'phones', interval 2: got .* from 0.4 seconds on, but 'a' ends at 0.5"),
             ("0.5\n0.75", "0.5\n0.5", "tier 'phones', interval 2: got .* from 0.5 to 0.5"),
-            ("0.5\n0.75", "0.5\nlate", "tier 'phones', interval 2: got .*, but wanted start, end and name"),
-            ('"phones"\n0\n1\n2', '"phones"\n0\n1\n3', "not as many entries as they say"),
-            ('"b ""c"""\n', '"b', "not as many entries as they say"),
+            ("0.5\n0.75", "0.5\nlate", "line 25: got 'b \"c\"', but wanted an end of tier 'phones', a number"),
+            ("0.5\n0.75", "0.5\n0.7_5", "line 24: got '0.7_5', but wanted an end of tier 'phones', a number"),
+            ('"phones"\n0\n1\n2', '"phones"\n0\n1\n3', "line 25: ends before a time of tier 'phones'"),
+            ('"phones"\n0\n1\n2', '"phones"\n0\n1\n1', "line 23: got '0.5' after the last tier"),
+            ('"phones"\n0\n1\n2', '"phones"\n0\n1\n-2', "line 19: got -2, but wanted the number of entries"),
+            ('"phones"\n0\n1\n', '"phones"\n0\n1e9\n', "tier 'phones': ends at 1e.09 seconds, but wanted"),
+            ('"b ""c"""\n', '"b', "line 25: got a text without its end"),
             ('"IntervalTier"', '"TextTier"', "."),
-            (SHORT, "", "cannot be read as a TextGrid"),
-            (SHORT, "[1, 2]", "cannot be read as a TextGrid"),
-            (SHORT, "{}", "cannot be read as a TextGrid"),
-            (SHORT, "[" * 100_000, "cannot be read as a TextGrid"),
-            (SHORT, "\0" * 100, "cannot be read as a TextGrid"),
+            ('"IntervalTier"', '"Tier"', "line 15: got a tier of the class 'Tier', but wanted IntervalTier"),
+            (SHORT, "", "line 1: ends before the type of file"),
+            (SHORT, '"a" "b"', "line 1: is no TextGrid in Praat's text format"),
+            (SHORT, "[" * 100_000, "line 1: ends before the type of file"),
+            (SHORT, "\0" * 100, "line 1: ends before the type of file"),
         ],
     )
     def test_what_is_wrong_is_said_with_the_tier(self, old: str, new: str, sentence: str, tmp_path: Path) -> None:
@@ -415,6 +431,30 @@ class TestTextGrids:
             (tmp_path / "a.TextGrid").write_bytes(content[:size])
             with pytest.raises(DataError):
                 transcripts.read(tmp_path / "a.TextGrid")
+
+    @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=4), st.text())
+    def test_names_come_back_as_they_are(
+        self, tmp_path_factory: pytest.TempPathFactory, names: list[str], tier: str
+    ) -> None:
+        path = tmp_path_factory.mktemp("names") / "a.TextGrid"
+        phones = tuple(name.strip(" \t\r\n") or "sil" for name in names)
+        made = Segments(phones, tuple(0.1 * k for k in range(len(phones) + 1)))
+        transcripts.write(path, made, tier)
+        assert transcripts.read(path, tier) == made
+
+    @pytest.mark.parametrize("form", ["short_textgrid", "long_textgrid"])
+    def test_praatio_writes_what_we_read_and_reads_what_we_write(self, form: str, tmp_path: Path) -> None:
+        praatio = pytest.importorskip("praatio.utilities.textgrid_io", reason="praatio is for tests only")
+        made = Segments(("sil", 'b "c"', "ŋ̍"), (0.0, 0.125, 0.25, 1.5))
+        tier = {"class": "IntervalTier", "name": "phones", "xmin": 0.0, "xmax": 1.5, "entries": list(made)}
+        text = praatio.getTextgridAsStr({"xmin": 0.0, "xmax": 1.5, "tiers": [tier]}, form, includeBlankSpaces=False)
+        path = tmp_path / "a.TextGrid"
+        for ends in ("\n", "\r\n", "\r"):
+            path.write_bytes(text.replace("\n", ends).encode())
+            assert transcripts.read(path) == made
+        transcripts.write(path, made)
+        (found,) = praatio.parseTextgridStr(path.read_text(encoding="utf-8"))["tiers"]
+        assert [(float(a), float(b), name) for a, b, name in found["entries"]] == list(made)
 
     def test_points_are_no_intervals(self, tmp_path: Path) -> None:
         (tmp_path / "a.TextGrid").write_text(self.SHORT)
@@ -626,7 +666,6 @@ class TestVoices:
     @pytest.fixture(autouse=True)
     def _needs_the_voice(self, name: str, tmp_path: Path) -> None:
         pytest.importorskip("soundfile", reason="recordings need the speech extra")
-        pytest.importorskip("praatio", reason="TextGrids need the speech extra")
         try:
             voices.speak(voices.voice_of(name), ["Hello."], tmp_path)
         except FileNotFoundError as missing:
