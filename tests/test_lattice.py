@@ -18,6 +18,7 @@ import oracle
 import structloss as sl
 from structloss import Lattice
 from structloss.structures import topology
+from structloss.text import DataError
 from suite import Case, StructureSuite, close, gradients
 
 Arcs = list[list[int]]
@@ -597,11 +598,17 @@ class TestText:
         path.write_text("0 1 9 x\n", encoding="utf-8")
         with pytest.raises(ValueError, match=r"broken\.txt, line 1: got 'x'"):
             Lattice.from_text([path])
+        path.write_bytes(b"0 1 9\n1 \xff\n")
+        with pytest.raises(DataError, match=r"broken\.txt, line 2: is not UTF-8"):
+            Lattice.from_text([path])
+        path.write_bytes(b"0 1 9\r1 1_0\r")
+        with pytest.raises(DataError, match=r"broken\.txt, line 2: got '1_0', but wanted a weight"):
+            Lattice.from_text([path])
         with pytest.raises(TypeError, match=r"texts\[0\]: got int"):
             Lattice.from_text([3])
 
     def test_words_that_are_no_numbers(self) -> None:
-        with pytest.raises(ValueError, match=r"got 'the', but wanted a symbol's number \(or pass symbols\)"):
+        with pytest.raises(ValueError, match=r"got 'the', but wanted a symbol's number, at most 10000000 \(or"):
             Lattice.from_text("0 1 the\n1")
 
     def test_other_states_that_are_not_reached_do_no_harm(self) -> None:

@@ -1,6 +1,9 @@
 """Losses from any weighted transducer, and what is wrong with a bad one."""
 
 import itertools
+import struct
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import structloss as sl
-from structloss.automata.transducer import Transducer
+from structloss.automata import openfst_binary
+from structloss.automata.transducer import Arc, Transducer
 from structloss.structures.engine import engine
+from structloss.text import DataError
 
 LABEL = st.none() | st.integers(0, 2)
 WEIGHT = st.integers(-2, 4).map(lambda x: x / 2)
@@ -142,7 +147,7 @@ def test_the_bigram_transducer_is_the_bigram_loss() -> None:
         torch.testing.assert_close(found, wanted)
 
 
-def test_binary_files_of_openfst(tmp_path) -> None:
+def test_binary_files_of_openfst(tmp_path: Path) -> None:
     pytest.importorskip("pywrapfst", reason="OpenFst (the extra fst) is not installed")
     from structloss.reproduce.transducers import edit_transducer, ngram_transducer
 
@@ -153,9 +158,109 @@ def test_binary_files_of_openfst(tmp_path) -> None:
     counts.write(str(tmp_path / "ngram.fst"))
     both = [sl.RationalLoss(x)([[0, 1, 2]], [[0, 1]]) for x in (counts, tmp_path / "ngram.fst")]
     assert both[0] == both[1]
-    (tmp_path / "bad.fst").write_bytes((tmp_path / "edit.fst").read_bytes()[:40])
-    with pytest.raises(ValueError, match=r"bad.fst: OpenFst cannot read it"):
-        sl.TropicalLoss(tmp_path / "bad.fst")
+    for source in (counts, tmp_path / "ngram.fst"):
+        with pytest.raises(ValueError, match=r"got arcs of type 'log64', whose paths are not minimised"):
+            sl.TropicalLoss(source)
+
+
+@st.composite
+def openfst_machines(draw, wrap) -> Any:
+    """Machines of any type that we read, some with symbol tables; weights are multiples of a half."""
+    fst = wrap.VectorFst(arc_type=draw(st.sampled_from(["standard", "log", "log64"])))
+    n = draw(st.integers(1, 4))
+    for _ in range(n):
+        fst.add_state()
+    fst.set_start(draw(st.integers(0, n - 1)))
+    state, label, cost = st.integers(0, n - 1), st.integers(0, 3), st.integers(-3, 5).map(lambda x: x / 2)
+    for p, q, reads, writes, weight in draw(st.lists(st.tuples(state, state, label, label, cost), max_size=8)):
+        fst.add_arc(p, wrap.Arc(reads, writes, wrap.Weight(fst.weight_type(), weight), q))
+    for q in draw(st.sets(state)):
+        fst.set_final(q, wrap.Weight(fst.weight_type(), draw(cost)))
+    for put in draw(st.sets(st.sampled_from(["set_input_symbols", "set_output_symbols"]))):
+        table = wrap.SymbolTable(name="letters")
+        for name in ("<eps>", "a", "ŋ", "c d"):
+            table.add_symbol(name)
+        getattr(fst, put)(table)
+    return wrap.convert(fst, "const") if draw(st.booleans()) else fst
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_binary_files_are_read_as_openfst_reads_them(tmp_path_factory: pytest.TempPathFactory, data) -> None:
+    wrap = pytest.importorskip("pywrapfst", reason="OpenFst (the extra fst) is not installed")
+    fst = data.draw(openfst_machines(wrap))
+    path = tmp_path_factory.mktemp("binary") / "u.fst"
+    fst.write(str(path))
+    machine = openfst_binary.read(path)
+    assert (machine.arc_type, machine.start) == (fst.arc_type(), fst.start())
+    assert machine.final.tolist() == [float(fst.final(q)) for q in fst.states()]
+    found = zip(machine.source, machine.target, machine.reads, machine.writes, machine.weight, strict=True)
+    wanted = [(q, a.nextstate, a.ilabel, a.olabel, float(a.weight)) for q in fst.states() for a in fst.arcs(q)]
+    assert list(found) == wanted
+    for semiring in ("tropical", "real"):
+        results = []
+        for source in (fst, path):
+            try:
+                results.append(Transducer.read(source, None, semiring))
+            except ValueError as error:
+                results.append(str(error).replace(str(path), "transducer"))
+        assert results[0] == results[1]
+
+
+def binary(fst_type: str = "vector", states: int = 2) -> bytes:
+    """A machine with two states and one arc, as OpenFst writes it."""
+    header = struct.pack("<i", 2125659606)
+    for name in (fst_type, "standard"):
+        header += struct.pack("<i", len(name)) + name.encode()
+    header += struct.pack("<iiQqqq", 2, 0, 3, 0, states, 1)
+    inf, arc = float("inf"), struct.pack("<iifi", 1, 2, 0.5, 1)
+    if fst_type == "const":
+        return header + struct.pack("<fIIIIfIIII", inf, 0, 1, 0, 0, 0.25, 1, 0, 0, 0) + arc
+    return header + struct.pack("<fq", inf, 1) + arc + struct.pack("<fq", 0.25, 0)
+
+
+@pytest.mark.parametrize("content", [binary(), binary(states=-1), binary("const")])
+def test_a_binary_file_needs_no_openfst(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "u.fst").write_bytes(content)
+    assert Transducer.from_binary(tmp_path / "u.fst") == Transducer((Arc(0, 1, 0, 1, 0.5),), {1: 0.25})
+
+
+@pytest.mark.parametrize("content", [binary(), binary(states=-1), binary("const")])
+def test_whatever_byte_is_wrong_in_a_binary_file_it_is_read_or_refused(content: bytes, tmp_path: Path) -> None:
+    """OpenFst itself aborts the process for some of these, hangs or allocates gigabytes for others."""
+    path, generator = tmp_path / "u.fst", np.random.default_rng(0)
+    damaged = [content[:n] for n in range(len(content))] + [content + b"\0"]
+    for i in range(len(content)):
+        for byte in (0, 255, int(generator.integers(256))):
+            damaged.append(content[:i] + bytes([byte]) + content[i + 1 :])
+            damaged.append(content[:i] + bytes([byte]) * 8 + content[i + 8 :])
+    sentences = []
+    for mutation in damaged:
+        path.write_bytes(mutation)
+        try:
+            Transducer.from_binary(path)
+        except ValueError as error:
+            sentences.append(str(error))
+    assert all(sentence.startswith(f"{path}: ") for sentence in sentences)
+    assert len(content) < len(sentences) < len(damaged)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (binary()[:40], "ends at byte 40, before its properties"),
+        (binary().replace(b"vector", b"editor"), "got a machine of type 'editor', but wanted vector or const"),
+        (binary().replace(b"standard", b"gallicXY"), "got arcs of type 'gallicXY', but wanted standard, log, log64"),
+        (binary(states=2**40), "says it has 1099511627776 states"),
+        (binary().replace(struct.pack("<f", 0.5), struct.pack("<f", float("nan"))), "weight nan, but wanted a finite"),
+        (binary().replace(struct.pack("<f", 0.25), struct.pack("<f", float("nan"))), "final state 1 has weight nan"),
+        (binary().replace(struct.pack("<f", 0.25), struct.pack("<f", float("-inf"))), "final state 1 has weight -inf"),
+    ],
+)
+def test_what_is_wrong_with_a_binary_file_is_said_with_its_name(content: bytes, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "u.fst").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"u\.fst: .*{sentence}"):
+        sl.TropicalLoss(tmp_path / "u.fst")
 
 
 def test_rational_weights_are_not_negative() -> None:
@@ -178,13 +283,127 @@ def test_rational_weights_are_not_negative() -> None:
         ("0 0 a a\n3", "its final state 3 cannot be reached"),
         ("0 0 a a", "no final state"),
         ("0 1 <eps> <eps>\n1 0 <eps> <eps>\n0", r"a loop through states \[0, 1\] reads and writes nothing"),
-        ("0 0 a a inf\n0", "has weight inf"),
-        ("99999999999 0 a a\n0", "more than ten million"),
+        ("0 0 a a inf\n0", "line 1: got the weight inf, but wanted a finite number"),
+        ("99999999999 0 a a\n0", "line 1: got state 99999999999, but wanted one below 2147483648"),
+        ("0 0 a a\n0 nan", "line 2: got 'nan', but wanted a weight, which is a number or inf"),
+        ("0 0 a a\n0 -inf", "line 2: got '-inf', but wanted a weight"),
+        ("0 0 a a\n0 -Infinity", "line 2: got '-Infinity', but wanted a weight"),
+        ("0 0 a a\n0 BadNumber", "line 2: got 'BadNumber', but wanted a weight"),
+        ("0 0 a a nan\n0", "line 1: got 'nan', but wanted a weight"),
+        ("0 0 a a -inf\n0", "line 1: got '-inf', but wanted a weight"),
+        ("0 0 a a 1e999\n0", "line 1: got '1e999', but wanted a weight"),
+        ("0 0 a a 1_0\n0", "line 1: got '1_0', but wanted a weight"),
+        ("0 0 a a \u0661\n0", "line 1: got '\u0661', but wanted a weight"),
+        ("0 1_0 a a\n1_0", "line 1: got '1_0', but wanted a state"),
+        ("0 +1 a a\n1", r"line 1: got '\+1', but wanted a state"),
+        ("0 -1 a a\n0", "line 1: got '-1', but wanted a state"),
+        ("0 0 a a\n0 inf", "no final state"),
+        ("0 0 a a\u2028\n0", r"got the symbol 'a\\u2028'"),
     ],
 )
 def test_a_bad_transducer_is_named(text: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         sl.TropicalLoss(text, symbols=["a", "b"])
+
+
+def test_a_file_of_text_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "u.txt"
+    for content, sentence in (
+        (b"0 0 1 1\n0 \xff\n", r"u\.txt, line 2: is not UTF-8"),
+        (b"0 0 1 1\n0 nan\n", r"u\.txt, line 2: got 'nan', but wanted a weight"),
+        (b"0 0 1 1\n1\n", r"u\.txt: its final state 1 cannot be reached"),
+        ("0 0 1 1\n0\n".encode("utf-16"), r"u\.txt, line 1: is UTF-16"),
+    ):
+        path.write_bytes(content)
+        for kind in (sl.TropicalLoss, sl.RationalLoss):
+            with (
+                pytest.raises(DataError, match=sentence)
+                if "cannot" not in sentence
+                else pytest.raises(ValueError, match=sentence)
+            ):
+                kind(path)
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+def test_every_line_end_and_a_byte_order_mark_are_read(ends: str, tmp_path: Path) -> None:
+    text = "0 0 1 1 0.5\n0 1 2 2\n1 .25\n".replace("\n", ends)
+    (tmp_path / "u.txt").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    wanted = Transducer((Arc(0, 0, 0, 0, 0.5), Arc(0, 1, 1, 1, 0.0)), {1: 0.25})
+    assert Transducer.from_text(text) == wanted == Transducer.from_text(tmp_path / "u.txt")
+
+
+def test_a_final_weight_of_infinity_is_none_as_openfst_prints_it() -> None:
+    loss = sl.TropicalLoss("0 1 1 1\n0 2 1 1\n1 0.5\n2 Infinity")
+    assert loss([[0]], [[0]]).item() == 0.5
+    assert Transducer.from_arcs([(0, 1, 0, 0), (0, 2, 0, 0)], {1: 0.0, 2: float("inf")}).final == {1: 0.0}
+    with pytest.raises(ValueError, match="line 2: got the weight inf, but wanted a finite number"):
+        sl.RationalLoss("0 0 1 1\n0 inf")
+    with pytest.raises(ValueError, match="final state 0 has weight inf, but wanted a finite number"):
+        Transducer.from_arcs([(0, 0, 0, 0)], {0: float("inf")}, semiring="real")
+
+
+@pytest.mark.parametrize(
+    ("arcs", "final", "start", "error", "sentence"),
+    [
+        ([(0, 0, 0, 0)], {0: float("nan")}, 0, ValueError, "final state 0 has weight nan, but wanted a finite number"),
+        ([(0, 0, 0, 0)], {0: -float("inf")}, 0, ValueError, "final state 0 has weight -inf"),
+        ([(0, 0, 0, 0, float("nan"))], [0], 0, ValueError, r"the arc \(0, 0, 0, 0, nan\) has weight nan"),
+        ([(0, -1, 0, 0)], [-1], 0, ValueError, "got state -1, but wanted states of at least 0"),
+        ([(0, 0, 0, 0)], [0], -3, ValueError, "got state -3, but wanted states of at least 0"),
+        ([(0, 0, -1, 0)], [0], 0, ValueError, "has a label below 0"),
+        ([(0, 0, 0)], [0], 0, ValueError, r"arcs: got \(0, 0, 0\), but wanted source, target, reads, writes"),
+        ([(0, 0.5, 0, 0)], [0], 0, TypeError, r"arcs: got \(0, 0.5, 0, 0\), but wanted whole numbers"),
+        ([(0, 0, "a", 0)], [0], 0, TypeError, r"arcs: got \(0, 0, 'a', 0\), but wanted whole numbers"),
+        ([(0, 0, 0, 0, "x")], [0], 0, TypeError, r"arcs: got \(0, 0, 0, 0, 'x'\), but wanted whole numbers"),
+    ],
+)
+def test_bad_arcs_are_named(arcs, final, start, error, sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
+        Transducer.from_arcs(arcs, final, start)
+
+
+def test_the_numbers_of_states_are_names() -> None:
+    far = Transducer.from_text("7 10000000 1 1\n7 7 2 2\n10000000 2000000000 0 3 2\n2000000000")
+    near = Transducer.from_text("0 1 1 1\n0 0 2 2\n1 2 0 3 2\n2")
+    assert far == near
+    assert far.num_states == 3
+    assert Transducer.from_arcs([(5, 10**12, 0, 0)], [10**12], start=5) == Transducer.from_arcs([(0, 1, 0, 0)], [1])
+    with pytest.raises(ValueError, match=r"a loop through states \[10, 20\] reads and writes nothing"):
+        Transducer.from_arcs([(10, 20, None, None), (20, 10, None, None), (10, 10, 0, 0)], [10], start=10)
+    lattice = sl.Lattice.from_text("9 2000000000 1\n2000000000 4 2\n4")
+    assert lattice.decode() == [[0, 1]]
+
+
+class CountingArcs(tuple):
+    """Arcs that count how often they are gone through."""
+
+    passes = 0
+
+    def __iter__(self):
+        CountingArcs.passes += 1
+        return super().__iter__()
+
+
+def test_checks_go_through_the_arcs_a_fixed_number_of_times() -> None:
+    passes = []
+    for n in (10, 1000):
+        CountingArcs.passes = 0
+        arcs = CountingArcs(Arc(i, i + 1, None, None, 0.0) for i in range(n))
+        assert Transducer(arcs, {n: 0.0}).checked().num_states == n + 1
+        passes.append(CountingArcs.passes)
+    assert passes[0] == passes[1]
+
+
+def test_deep_transducers_and_lattices_do_not_recurse() -> None:
+    n = 20_000
+    chain = "\n".join(f"{i} {i + 1} 0 0" for i in range(n)) + f"\n{n}"
+    assert Transducer.from_text(chain).silent_order() == list(range(n + 1))
+    lattice = sl.Lattice.from_text("\n".join(f"{i} {i + 1} 0" for i in range(n)) + f"\n{n}")
+    assert lattice.log_partition().tolist() == [0.0]
+    assert sl.TropicalLoss(chain)([[]], [[]]).tolist() == [0.0]
+    assert sl.RationalLoss(chain)([[]], [[]]).tolist() == [0.0]
+    with pytest.raises(sl.TooManyStatesError, match="its 20001 states make 40002 positions against a reference of 1"):
+        sl.RationalLoss(chain).automaton([0], 2, 2)
 
 
 def test_numbers_are_openfsts_own() -> None:

@@ -1,19 +1,22 @@
-"""Weighted transducers that a user brings: from arcs, from OpenFst's text, from an OpenFst object."""
+"""Weighted transducers that a user brings: from arcs, from OpenFst's text or binary files, from an OpenFst object."""
 
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from structloss.automata import openfst_binary
+from structloss.automata.openfst_text import Labels, rows, state_of, weight_of
+from structloss.text import DataError
+
 Semiring = Literal["tropical", "real"]  # weights are costs, added and minimised; or factors, multiplied and summed
 _ONE = {"tropical": 0.0, "real": 1.0}
-_EPSILON_NAMES = ("<eps>", "<epsilon>", "ε")
-_MOST_BYTES = 64 * 2**20
-_MAGIC = (2125659606).to_bytes(4, "little")  # how OpenFst's binary files begin
 
 
 class Arc(NamedTuple):
@@ -44,7 +47,10 @@ class Against(NamedTuple):
 
 @dataclass(frozen=True)
 class Transducer:
-    """A weighted transducer U(y, r) with start state 0 after `from_text`; states are 0 to num_states - 1.
+    """A weighted transducer U(y, r); states are 0 to num_states - 1.
+
+    The numbers that states have in a file or in arcs are names, of which only the order is kept. Weights are finite; a
+    final weight of inf says, over the tropical semiring, that a state is not final.
 
     Example:
         >>> from structloss.automata.transducer import Transducer
@@ -56,11 +62,14 @@ class Transducer:
     final: dict[int, float]
     start: int = 0
 
-    @property
+    @cached_property
     def num_states(self) -> int:
         """How many states there are."""
-        named = [self.start, *self.final, *(a.source for a in self.arcs), *(a.target for a in self.arcs)]
-        return max(named) + 1
+        return max(self._named()) + 1
+
+    def _named(self) -> set[int]:
+        """The states that anything names."""
+        return {self.start, *self.final, *(a.source for a in self.arcs), *(a.target for a in self.arcs)}
 
     @classmethod
     def from_arcs(
@@ -83,41 +92,27 @@ class Transducer:
         """
         one = _ONE[semiring]
         weights = dict(final) if isinstance(final, dict) else dict.fromkeys(final, one)
-        return cls(tuple(Arc(*(arc if len(arc) > 4 else (*arc, one))) for arc in arcs), weights, start).checked()
+        made = tuple(_arc(arc, one) for arc in arcs)
+        return cls(made, {q: w for q, w in weights.items() if _ends(w, semiring)}, start).checked()
 
     @classmethod
     def read(cls, source: Any, symbols: Sequence[str] | None, semiring: Semiring) -> Self:
         """From whatever a loss is given: a transducer, text, a `Path` to text or a binary file, an OpenFst object."""
         if isinstance(source, cls):
-            return source
+            return source.checked()
         if isinstance(source, str):
             return cls.from_text(source, symbols, semiring)
         if not isinstance(source, Path):
             return cls.from_fst(source, semiring)
-        if source.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"{source}: {source.stat().st_size} bytes are more than {_MOST_BYTES}")
-        with source.open("rb") as file:
-            binary = file.read(4) == _MAGIC
-        return cls.from_binary(source, semiring) if binary else cls.from_text(source, symbols, semiring)
-
-    @classmethod
-    def from_binary(cls, path: Path, semiring: Semiring = "tropical") -> Self:
-        """From an OpenFst binary file (needs the extra `fst`)."""
-        try:
-            import pywrapfst
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                f"{path} is binary, which needs OpenFst: pip install 'structloss[fst]'"
-            ) from error
-        try:
-            fst = pywrapfst.Fst.read(str(path))
-        except pywrapfst.FstIOError as error:
-            raise ValueError(f"{path}: OpenFst cannot read it ({error})") from error
-        return cls.from_fst(fst, semiring)
+        if openfst_binary.is_binary(source):
+            return cls.from_binary(source, semiring)
+        return cls.from_text(source, symbols, semiring)
 
     @classmethod
     def from_text(cls, text: str | Path, symbols: Sequence[str] | None = None, semiring: Semiring = "tropical") -> Self:
         """From OpenFst's (AT&T's) text, or a file of it: lines `source target reads writes [weight]`, `state [weight]`.
+
+        The state of the first line is the start.
 
         Args:
             text: the text itself, or a `Path` to it.
@@ -125,81 +120,117 @@ class Transducer:
                 OpenFst counts them, label y being y + 1 and 0 epsilon.
             semiring: says what a weight is where none is named: 0 ("tropical"), or 1 ("real").
         """
-        name, one = "transducer", _ONE[semiring]
-        if isinstance(text, Path):
-            if text.stat().st_size > _MOST_BYTES:
-                raise ValueError(f"{text}: {text.stat().st_size} bytes are more than {_MOST_BYTES}")
-            name, text = str(text), text.read_text(encoding="utf-8")
-        table = None if symbols is None else {symbol: label for label, symbol in enumerate(symbols)}
+        name, one, labels = str(text) if isinstance(text, Path) else "transducer", _ONE[semiring], Labels(symbols)
         arcs, final, start = [], {}, None
-        for number, line in enumerate(text.splitlines(), 1):
-            fields = line.split()
-            if not fields:
-                continue
-            where = f"{name}, line {number}"
+        for fields, _, where in rows(text, name):
             if len(fields) not in (1, 2, 4, 5):
-                raise ValueError(
+                raise DataError(
                     f"{where}: got {len(fields)} columns, but wanted 4 or 5 for an arc, 1 or 2 for a final state"
                 )
-            source = _number(fields[0], int, where, "a state")
+            source = state_of(fields[0], where)
             start = source if start is None else start
-            if len(fields) <= 2:
-                final[source] = _number(fields[1], float, where, "a weight") if len(fields) == 2 else one
-                continue
-            target = _number(fields[1], int, where, "a state")
-            reads, writes = (_label(field, table, where) for field in fields[2:4])
-            weight = _number(fields[4], float, where, "a weight") if len(fields) == 5 else one
-            arcs.append(Arc(source, target, reads, writes, weight))
+            weight = weight_of(fields[-1], where) if len(fields) in (2, 5) else one
+            if math.isinf(weight) and (len(fields) == 5 or semiring == "real"):
+                raise DataError(f"{where}: got the weight {fields[-1]}, but wanted a finite number")
+            if len(fields) > 2:
+                target = state_of(fields[1], where)
+                arcs.append(Arc(source, target, labels.of(fields[2], where), labels.of(fields[3], where), weight))
+            elif _ends(weight, semiring):
+                final[source] = weight
         if start is None:
-            raise ValueError(f"{name}: got no line at all, but wanted a transducer")
-        return cls(tuple(arcs), final, start).checked()
+            raise DataError(f"{name}: got no line at all, but wanted a transducer")
+        return cls(tuple(arcs), final, start).checked(name)
+
+    @classmethod
+    def from_binary(cls, path: Path, semiring: Semiring = "tropical") -> Self:
+        """From an OpenFst binary file of the type vector or const, as `from_fst`; OpenFst itself is not needed."""
+        machine = openfst_binary.read(path)
+        _check_semiring(machine.arc_type, semiring, str(path))
+        columns = (machine.source, machine.target, machine.reads, machine.writes, machine.weight)
+        arcs = zip(*(column.tolist() for column in columns), strict=True)
+        return cls._from_costs(arcs, enumerate(machine.final.tolist()), machine.start, semiring, str(path))
 
     @classmethod
     def from_fst(cls, fst: Any, semiring: Semiring = "tropical") -> Self:
         """From a pywrapfst or pynini object: label y is its symbol y + 1, and 0 epsilon.
 
-        OpenFst's weights are costs, whether their type is tropical or log; for "real" they become factors exp(-cost).
+        OpenFst's weights are costs; for "real" they become factors exp(-cost), whether their type is tropical or log.
+        For "tropical" they must not be log, where paths are summed.
         """
-        if not all(hasattr(fst, name) for name in ("states", "arcs", "final", "start")):
+        if not all(hasattr(fst, name) for name in ("states", "arcs", "final", "start", "arc_type")):
             raise TypeError(
                 f"transducer: got {fst!r:.60}, but wanted a Transducer, OpenFst text, a Path or an OpenFst object"
             )
+        _check_semiring(fst.arc_type(), semiring, "transducer")
+        arcs = (
+            (state, arc.nextstate, arc.ilabel, arc.olabel, float(arc.weight))
+            for state in fst.states()
+            for arc in fst.arcs(state)
+        )
+        final = ((state, float(fst.final(state))) for state in fst.states())
+        return cls._from_costs(arcs, final, fst.start(), semiring, "transducer")
 
-        def weight(of: Any) -> float:
-            return math.exp(-float(of)) if semiring == "real" else float(of)
+    @classmethod
+    def _from_costs(
+        cls, arcs: Iterable[tuple[int, int, int, int, float]], final: Iterable[tuple[int, float]], start: int,
+        semiring: Semiring, name: str,
+    ) -> Self:  # fmt: skip
+        """From OpenFst's own costs and symbols."""
+        weight = _factor if semiring == "real" else float
+        made = (Arc(p, q, reads - 1 if reads else None, writes - 1 if writes else None, weight(cost))
+                for p, q, reads, writes, cost in arcs)  # fmt: skip
+        ends = {state: weight(cost) for state, cost in final if cost != math.inf}
+        return cls(tuple(made), ends, start).checked(name)
 
-        arcs, final = [], {}
-        for state in fst.states():
-            if math.isfinite(float(fst.final(state))):
-                final[state] = weight(fst.final(state))
-            for arc in fst.arcs(state):
-                reads, writes = (label - 1 if label else None for label in (arc.ilabel, arc.olabel))
-                arcs.append(Arc(state, arc.nextstate, reads, writes, weight(arc.weight)))
-        return cls(tuple(arcs), final, fst.start()).checked()
+    def checked(self, name: str = "transducer") -> Self:
+        """The same with states numbered from 0 on, without gaps.
 
-    def checked(self) -> Self:
-        """Raise for weights that are no numbers, final states out of reach, and loops that read and write nothing."""
+        Raises for weights that are no numbers, states below 0 or out of reach, and loops that read and write nothing.
+        """
         for arc in self.arcs:
             if not math.isfinite(arc.weight):
-                raise ValueError(
-                    f"transducer: the arc {tuple(arc)} has weight {arc.weight}, but wanted a finite number"
-                )
+                raise ValueError(f"{name}: the arc {tuple(arc)} has weight {arc.weight}, but wanted a finite number")
             if any(label is not None and label < 0 for label in (arc.reads, arc.writes)):
-                raise ValueError(f"transducer: the arc {tuple(arc)} has a label below 0; nothing is None")
+                raise ValueError(f"{name}: the arc {tuple(arc)} has a label below 0; nothing is None")
+        for state, weight in self.final.items():
+            if not math.isfinite(weight):
+                raise ValueError(f"{name}: final state {state} has weight {weight}, but wanted a finite number")
+        states = sorted(self._named())
+        if states[0] < 0:
+            raise ValueError(f"{name}: got state {states[0]}, but wanted states of at least 0")
+        self._check_reach(name)
+        self._order_of(states, name)
+        if states[-1] == len(states) - 1:
+            return self
+        number = {state: i for i, state in enumerate(states)}
+        arcs = tuple(arc._replace(source=number[arc.source], target=number[arc.target]) for arc in self.arcs)
+        final = {number[state]: weight for state, weight in self.final.items()}
+        return type(self)(arcs, final, number[self.start])
+
+    def _check_reach(self, name: str) -> None:
+        """Raise for final states out of reach, or if there is none."""
+        following: dict[int, list[int]] = {}
+        for arc in self.arcs:
+            following.setdefault(arc.source, []).append(arc.target)
         reached, stack = {self.start}, [self.start]
         while stack:
-            state = stack.pop()
-            for arc in self.arcs:
-                if arc.source == state and arc.target not in reached:
-                    reached.add(arc.target)
-                    stack.append(arc.target)
+            for target in following.get(stack.pop(), ()):
+                if target not in reached:
+                    reached.add(target)
+                    stack.append(target)
         for state in self.final:
             if state not in reached:
-                raise ValueError(f"transducer: its final state {state} cannot be reached from its start {self.start}")
+                raise ValueError(f"{name}: its final state {state} cannot be reached from its start {self.start}")
         if not self.final:
-            raise ValueError("transducer: it has no final state, so that no string has a loss")
-        self.silent_order()
-        return self
+            raise ValueError(f"{name}: it has no final state, so that no string has a loss")
+
+    @cached_property
+    def leaving(self) -> list[list[Arc]]:
+        """The arcs of each state."""
+        found: list[list[Arc]] = [[] for _ in range(self.num_states)]
+        for arc in self.arcs:
+            found[arc.source].append(arc)
+        return found
 
     def against(self, reference: NDArray[np.int64], num_labels: int) -> Against:
         """The acceptor of answers over `num_labels` labels against one reference."""
@@ -219,17 +250,19 @@ class Transducer:
             )
             class_of[label] = classes.setdefault(tuple(sorted(arcs)), len(classes))
 
+        states = self.num_states
+
         def steps(source: int, target: int, writes: int) -> list[tuple[int, int]]:
             """The positions before and after, wherever the reference goes on like this."""
             after = [(j, j) for j in range(len(labels) + 1)] if writes < 0 else [
                 (j, j + 1) for j, label in enumerate(labels) if label == writes
             ]  # fmt: skip
-            return [(i * self.num_states + rank[source], j * self.num_states + rank[target]) for i, j in after]
+            return [(i * states + rank[source], j * states + rank[target]) for i, j in after]
 
         return Against(
-            (len(labels) + 1) * self.num_states,
+            (len(labels) + 1) * states,
             rank[self.start],
-            {len(labels) * self.num_states + rank[state]: weight for state, weight in self.final.items()},
+            {len(labels) * states + rank[state]: weight for state, weight in self.final.items()},
             class_of,
             len(classes),
             [
@@ -248,13 +281,17 @@ class Transducer:
 
     def silent_order(self) -> list[int]:
         """The states in an order in which arcs that read and write nothing only go forward."""
+        return self._order_of(range(self.num_states), "transducer")
+
+    def _order_of(self, states: Sequence[int], name: str) -> list[int]:
+        """That of these states; a loop of such arcs is an error."""
         following: dict[int, list[int]] = {}
-        waiting = [0] * self.num_states
+        waiting = dict.fromkeys(states, 0)
         for arc in self.arcs:
             if arc.reads is None and arc.writes is None:
                 following.setdefault(arc.source, []).append(arc.target)
                 waiting[arc.target] += 1
-        ready = [state for state, count in enumerate(waiting) if count == 0]
+        ready = [state for state, count in waiting.items() if count == 0]
         order = []
         while ready:
             state = ready.pop()
@@ -263,30 +300,43 @@ class Transducer:
                 waiting[target] -= 1
                 if waiting[target] == 0:
                     ready.append(target)
-        if len(order) < self.num_states:
-            loop = sorted(set(range(self.num_states)) - set(order))
-            raise ValueError(f"transducer: a loop through states {loop} reads and writes nothing, but wanted none")
+        if len(order) < len(states):
+            loop = sorted(set(states) - set(order))
+            listed = f"[{', '.join(map(str, loop[:10]))}{', ...' if len(loop) > 10 else ''}]"
+            raise ValueError(f"{name}: a loop through states {listed} reads and writes nothing, but wanted none")
         return order
 
 
-def _number(field: str, kind: type[int] | type[float], where: str, wanted: str) -> Any:
+def _arc(row: Sequence[Any], one: float) -> Arc:
+    """An arc that a user wrote down, with a weight or without."""
+    if len(row) not in (4, 5):
+        raise ValueError(f"arcs: got {row!r:.80}, but wanted source, target, reads, writes and perhaps a weight")
+    source, target, reads, writes, weight = (*row, one)[:5]
     try:
-        value = kind(field)
-    except ValueError:
-        raise ValueError(f"{where}: got {field!r}, but wanted {wanted}") from None
-    if kind is int and value < 0:
-        raise ValueError(f"{where}: got {field!r}, but wanted {wanted} of at least 0")
-    if kind is int and value > 10_000_000:
-        raise ValueError(f"{where}: got state {field}, but more than ten million make no transducer")
-    return value
+        read, written = (None if label is None else operator.index(label) for label in (reads, writes))
+        return Arc(operator.index(source), operator.index(target), read, written, float(weight))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"arcs: got {row!r:.80}, but wanted whole numbers (or None for a label) and a weight"
+        ) from error
 
 
-def _label(field: str, table: dict[str, int] | None, where: str) -> int | None:
-    if table is None:
-        number: int = _number(field, int, where, "a symbol's number (or pass symbols)")
-        return number - 1 if number else None
-    if field in _EPSILON_NAMES:
-        return None
-    if field not in table:
-        raise ValueError(f"{where}: got the symbol {field!r}, which is not among the {len(table)} symbols")
-    return table[field]
+def _ends(weight: float, semiring: Semiring) -> bool:
+    """Whether a final weight lets paths end at all: OpenFst writes inf, the tropical zero, where it does not."""
+    return not (semiring == "tropical" and weight == math.inf)
+
+
+def _factor(cost: float) -> float:
+    """exp(-cost), inf where that is too large for a number."""
+    try:
+        return math.exp(-cost)
+    except OverflowError:
+        return math.inf
+
+
+def _check_semiring(arc_type: str, semiring: Semiring, name: str) -> None:
+    if semiring == "tropical" and arc_type != "standard":
+        raise ValueError(
+            f"{name}: got arcs of type {arc_type!r}, whose paths are not minimised, but wanted 'standard'; "
+            "a RationalLoss takes log"
+        )

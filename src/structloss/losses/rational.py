@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from structloss.automata import LossAutomaton
-from structloss.automata.automaton import MAX_STATES
+from structloss.automata.automaton import MAX_STATES, TooManyStatesError
 from structloss.automata.rational import RationalAutomaton
 from structloss.automata.transducer import Transducer
 from structloss.losses.machine import MachineLoss, String, check_smoothing
+
+_MOST_BYTES = 1 << 30  # of the matrices of a machine
 
 
 class RationalLoss(MachineLoss):
@@ -64,13 +66,12 @@ class RationalLoss(MachineLoss):
         """Sum over paths, from the end: total[i, j, q] is from state q with y[i:] left to read, r[j:] to write."""
         u = self.transducer
         backwards = u.silent_order()[::-1]
-        leaving = {state: [arc for arc in u.arcs if arc.source == state] for state in backwards}
         total = np.zeros((len(y) + 1, len(reference) + 1, u.num_states))
         for i in range(len(y), -1, -1):
             for j in range(len(reference), -1, -1):
                 for state in backwards:
                     value = u.final.get(state, 0.0) if i == len(y) and j == len(reference) else 0.0
-                    for _, target, reads, writes, weight in leaving[state]:
+                    for _, target, reads, writes, weight in u.leaving[state]:
                         if reads is not None and (i == len(y) or y[i] != reads):
                             continue
                         if writes is not None and (j == len(reference) or reference[j] != writes):
@@ -87,6 +88,11 @@ class RationalLoss(MachineLoss):
     def compile_open(self, reference: String, num_labels: int, absolute: bool) -> RationalAutomaton:
         u = self.transducer.against(reference, num_labels)
         P = u.num_positions
+        if (u.num_classes + 2) * P * P * 8 > _MOST_BYTES:
+            raise TooManyStatesError(
+                f"transducer: its {self.transducer.num_states} states make {P} positions against a reference of "
+                f"{len(reference)} labels, whose matrices are larger than {_MOST_BYTES} bytes"
+            )
         matrices, silent = np.zeros((u.num_classes, P, P)), np.zeros((P, P))
         for symbol_class, source, target, weight in u.moves:
             matrices[symbol_class, source, target] += weight

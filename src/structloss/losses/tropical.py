@@ -58,24 +58,19 @@ class TropicalLoss(MachineLoss):
     def _shortest(self, y: String, reference: String) -> float:
         """The shortest path, from the end: best[i, j, q] is from state q with y[i:] left to read, r[j:] to write."""
         u = self.transducer
+        backwards = u.silent_order()[::-1]
         best = np.full((len(y) + 1, len(reference) + 1, u.num_states), np.inf)
         for i in range(len(y), -1, -1):
             for j in range(len(reference), -1, -1):
-                if i == len(y) and j == len(reference):
-                    for state, weight in u.final.items():
-                        best[i, j, state] = weight
-                for _ in range(u.num_states):  # as often as arcs that read and write nothing can follow one another
-                    changed = False
-                    for source, target, reads, writes, weight in u.arcs:
+                for state in backwards:
+                    value = u.final.get(state, np.inf) if i == len(y) and j == len(reference) else np.inf
+                    for _, target, reads, writes, weight in u.leaving[state]:
                         if reads is not None and (i == len(y) or y[i] != reads):
                             continue
                         if writes is not None and (j == len(reference) or reference[j] != writes):
                             continue
-                        value = weight + best[i + (reads is not None), j + (writes is not None), target]
-                        if value < best[i, j, source]:
-                            best[i, j, source], changed = value, True
-                    if not changed:
-                        break
+                        value = min(value, weight + best[i + (reads is not None), j + (writes is not None), target])
+                    best[i, j, state] = value
         return float(best[0, 0, u.start])
 
     def _acceptor(self, reference: String, num_labels: int) -> tuple[Acceptor, NDArray[np.int64]]:

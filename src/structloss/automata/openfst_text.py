@@ -1,0 +1,85 @@
+"""OpenFst's (AT&T's) text of machines: the lines, states, weights and labels that transducers and acceptors share."""
+
+import io
+import math
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from structloss.text import DataError, columns, numbered_lines
+
+MOST_BYTES = 64 * 2**20
+_MOST_STATES = 2**31  # OpenFst's own bound
+_MOST_LABELS = 10_000_000
+_EPSILON_NAMES = ("<eps>", "<epsilon>", "ε")
+_WHOLE = re.compile("[0-9]{1,10}")
+_WEIGHT = re.compile(r"[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?|inf(?:inity)?)", re.IGNORECASE)
+
+
+class Row(NamedTuple):
+    """What stands between spaces and tabs in a line that is not empty, and where that is."""
+
+    fields: list[str]
+    number: int
+    where: str
+
+
+def rows(text: str | Path, name: str) -> Iterator[Row]:
+    """The lines of a text, which errors call `name`, or of a file."""
+    if isinstance(text, Path):
+        check_size(text)
+        name, lines = str(text), numbered_lines(text)
+    elif len(text) > MOST_BYTES:
+        raise ValueError(f"{name}: {len(text)} characters are more than {MOST_BYTES}")
+    else:
+        lines = ((number, line.removesuffix("\n")) for number, line in enumerate(io.StringIO(text, newline=None), 1))
+    for number, line in lines:
+        fields = columns(line)
+        if fields:
+            yield Row(fields, number, f"{name}, line {number}")
+
+
+def check_size(path: Path) -> None:
+    """Raise for a file that is larger than any machine."""
+    if path.stat().st_size > MOST_BYTES:
+        raise DataError(f"{path}: {path.stat().st_size} bytes are more than {MOST_BYTES}")
+
+
+def state_of(field: str, where: str) -> int:
+    """The number of a state."""
+    if not re.fullmatch("[0-9]+", field):
+        raise DataError(f"{where}: got {field[:40]!r}, but wanted a state, a number of at least 0")
+    if not _WHOLE.fullmatch(field) or int(field) >= _MOST_STATES:
+        raise DataError(f"{where}: got state {field[:40]}, but wanted one below {_MOST_STATES}")
+    return int(field)
+
+
+def weight_of(field: str, where: str) -> float:
+    """A weight, which is a number or inf."""
+    weight = float(field) if _WEIGHT.fullmatch(field) else math.nan
+    if math.isnan(weight) or weight == -math.inf or (math.isinf(weight) and field[-1].isdigit()):
+        raise DataError(f"{where}: got {field[:40]!r}, but wanted a weight, which is a number or inf")
+    return weight
+
+
+class Labels:
+    """From symbols to labels; without names labels are numbers as OpenFst counts them, y being y + 1 and 0 epsilon."""
+
+    def __init__(self, symbols: Sequence[str] | None) -> None:
+        self._table = None if symbols is None else {symbol: label for label, symbol in enumerate(symbols)}
+
+    def of(self, field: str, where: str) -> int | None:
+        """The label of a symbol, or None for epsilon."""
+        if self._table is None:
+            if not _WHOLE.fullmatch(field) or int(field) > _MOST_LABELS:
+                raise DataError(
+                    f"{where}: got {field[:40]!r}, but wanted a symbol's number, at most {_MOST_LABELS} (or pass "
+                    "symbols)"
+                )
+            return int(field) - 1 if int(field) else None
+        if field in _EPSILON_NAMES:
+            return None
+        if field not in self._table:
+            raise DataError(f"{where}: got the symbol {field!r}, which is not among the {len(self._table)} symbols")
+        return self._table[field]
