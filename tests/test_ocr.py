@@ -179,7 +179,7 @@ def test_a_header_that_lies_allocates_nothing(path: Path) -> None:
         return b"\x93NUMPY" + version + struct.pack("<H", len(header)) + header
 
     large = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1000000000000,)}\n"
-    for header in (large, large.replace(b"|u1", b"|x7"), large[:20] + b"\n", b"((" * 500, b"\n"):
+    for header in (large, large.replace(b"|u1", b"|x7"), large[:20] + b"\n", b"((" * 500, b"\n", b"a:\n    b\n  c\n"):
         written(members | {"labels": npy(header)})
         with pytest.raises(DataError, match=r"a.npz: cannot be read as an npz"):
             OCR.read(path)

@@ -76,7 +76,8 @@ def test_a_broken_finding_or_a_lost_picture_is_named(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert result.exit_code == 2
     assert "plot.png" in result.output
-    (tmp_path / "one" / "finding.json").write_text("{")
-    result = run(tmp_path)
-    assert result.exit_code == 2
-    assert "finding.json: is not what `structloss reproduce` writes" in result.output.replace("\n", "")
+    for content in ("{", "[" * 100_000, "[1]"):
+        (tmp_path / "one" / "finding.json").write_text(content)
+        result = run(tmp_path)
+        assert result.exit_code == 2
+        assert "finding.json: is not what `structloss reproduce` writes" in result.output.replace("\n", "")

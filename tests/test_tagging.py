@@ -197,7 +197,7 @@ def test_what_is_read_is_written_back_alike(
         (b"a b\nc\n", "a.txt, line 2: got 1 columns, but line 1 has 2"),
         (b"# a\nb\tc\nd e\n", "a.txt, line 3: got 1 columns, but line 2 has 2"),
         (b"a b\n# c d e\n", "a.txt, line 2: got 4 columns, but line 1 has 2"),
-        (b"# only\n# comments\n", "a.txt, line 1: got no token at all"),
+        (b"# only\n# comments\n", "a.txt, line 1: got only lines that may be comments"),
         (b"a b\n\xff c\n", "a.txt, line 2: is not UTF-8"),
         (b"a b\n" + b"x" * (2 << 20), "a.txt, line 2: is longer than"),
     ],

@@ -51,5 +51,5 @@ class Finding:
         try:
             found = json.loads(file.read_text(encoding="utf-8"))
             return cls(**{**found, "grids": [Grid(**grid) for grid in found["grids"]]})
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ValueError(f"{file}: is not what `structloss reproduce` writes: {error}") from None

@@ -152,5 +152,7 @@ def _broken(file: Path) -> Iterator[None]:
         yield
     except DataError:
         raise
-    except (zipfile.BadZipFile, zlib.error, tokenize.TokenError, EOFError, OSError, RuntimeError, ValueError) as error:
+    except (
+        zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, EOFError, OSError, RuntimeError, ValueError
+    ) as error:  # fmt: skip
         raise DataError(f"{file}: cannot be read as an npz ({error})") from error

@@ -103,7 +103,8 @@ def read(path: Path | str) -> list[Sentence]:
         last = sentences.pop()
         sentences.append(Sentence(last.tokens, layout, (*last.lines, *lines), last.places, last.first))
     if not sentences:
-        raise DataError(f"{path}, line 1: got no token at all, but wanted tagged text in columns")
+        got = "only lines that may be comments" if any(not _is_empty(line) for line in lines) else "no token at all"
+        raise DataError(f"{path}, line 1: got {got}, but wanted tagged text in columns")
     return sentences
 
 
