@@ -161,7 +161,7 @@ class Endings:
         """At level t, of each state and history, (S, rows)."""
         beta = self.scores.beta[t, : self.scores.rows[t]]
         least, most = self.machine.losses_to_go(states, len(self.scores.level) - t)
-        worst = self.scale * (most if self.scale >= 0 else least)
+        worst = np.zeros(len(states)) if self.scale == 0 else self.scale * (most if self.scale > 0 else least)
         return np.where(beta == -np.inf, -np.inf, beta + worst[:, None])
 
 

@@ -106,9 +106,8 @@ class TropicalEndings(Endings):
     def bounds(self, states: Ints, t: int) -> Floats:
         out = np.empty((len(states), self.scores.rows[t]))
         beam.endings_of_states(self._tropical._store, states, self._endings[t], self.scale, out)
-        capped = self.scores.beta[t, : self.scores.rows[t]] + self.scale * self._tropical._cap
         if self.scale < 0 and math.isfinite(self._tropical._cap):  # exp(scale * min(L, cap)) is at most the sum of both
-            out = np.logaddexp(out, capped)
+            out = np.logaddexp(out, self.scores.beta[t, : self.scores.rows[t]] + self.scale * self._tropical._cap)
         return np.minimum(out, super().bounds(states, t))
 
 
