@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.checks import UNKNOWN, first_bad_label
 
-Labels = Tensor | Sequence[Sequence[int] | Tensor]
+Labels = Tensor | NDArray[np.integer] | Sequence[Sequence[int] | Tensor]
 
 __all__ = ["UNKNOWN", "Labels", "as_lengths", "as_padded", "check_labels"]
 
@@ -58,7 +60,12 @@ def _lengths_of_mask(mask: Tensor, batch: int, positions: int) -> Tensor:
 
 
 def as_padded(labels: Labels, name: str, device: torch.device | None = None) -> tuple[Tensor, Tensor | None]:
-    """Labels (..., B, T), and for a list of sequences their lengths (B,), padded with UNKNOWN."""
+    """Labels (..., B, T), and for a list of sequences their lengths (B,), padded with UNKNOWN.
+
+    An array is as a tensor: it has one width, and its padding is what is negative at the end of a row.
+    """
+    if isinstance(labels, np.ndarray) and np.issubdtype(labels.dtype, np.integer):
+        labels = torch.from_numpy(labels.astype(np.int64))
     if isinstance(labels, Tensor):
         if labels.dtype not in _INTEGERS:
             raise TypeError(f"{name}: got {labels.dtype}, but labels are integers")

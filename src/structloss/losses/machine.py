@@ -48,7 +48,7 @@ class MachineLoss(Loss):
         answers, own = as_padded(y, "y")
         references, reference_lengths = as_padded(reference, "reference")
         device = answers.device
-        rows = answers.reshape(-1, answers.shape[-1]) if answers.numel() else answers.flatten(0, -2)
+        rows = answers.flatten(0, -2)
         batch = answers.shape[-2]
         if references.shape[-2] != batch:
             raise ValueError(f"reference: got {references.shape[-2]} references for {batch} answers")
@@ -56,7 +56,8 @@ class MachineLoss(Loss):
             own = as_lengths(lengths, batch, answers.shape[-1], device)
         sizes = (rows >= 0).sum(1) if own is None else own.repeat(rows.shape[0] // max(1, batch))
         if reference_lengths is None:
-            reference_lengths = sizes[:batch] if references.shape == answers.shape[-2:] else (references >= 0).sum(1)
+            alike = references.shape == answers.shape[-2:] and len(sizes)
+            reference_lengths = sizes[:batch] if alike else (references >= 0).sum(1)
         strings = [row[:size] for row, size in zip(rows.cpu().numpy(), sizes.tolist(), strict=True)]
         wanted = [r[:size] for r, size in zip(references.cpu().numpy(), reference_lengths.tolist(), strict=True)]
         values = [self.distance(string, wanted[i % batch]) for i, string in enumerate(strings)]
