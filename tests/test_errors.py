@@ -182,3 +182,10 @@ def test_the_lowest_number_forbids_as_well_as_minus_infinity(dtype: torch.dtype,
     for s in (sl.Chain(lowest), sl.Lattice.ctc(lowest), sl.SemiMarkov(lowest)):
         assert s.max().tolist() == [0.0]
         assert s.log_partition().isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_may_be_as_large_as_it_can(dtype: torch.dtype, engine: str) -> None:
+    x = torch.full((1, 4, 2), 60000.0, dtype=dtype)
+    for s in (sl.Chain(x), sl.SemiMarkov(x), sl.Lattice([[[0, 1, 0]]], x[0, 0, :1])):
+        assert s.max().isfinite().all()

@@ -32,7 +32,7 @@ def objection(score: Tensor, place: str = "") -> str:
 
 
 def _largest(dtype: torch.dtype) -> float:
-    return torch.finfo(dtype).max * 2.0**-20
+    return torch.finfo(dtype if dtype == torch.float64 else torch.float32).max * 2.0**-20
 
 
 def check_scale(scale: float) -> None:
