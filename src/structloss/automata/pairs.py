@@ -67,6 +67,11 @@ class SumAutomaton(OpenAutomaton):
         self._states = np.zeros((2, len(self.final)), np.int64)
         self._enter((0, 0))
 
+    @property
+    def num_bytes(self) -> int:
+        pairs = 250 * self.num_states  # of a dict's entry, a tuple and its two numbers
+        return super().num_bytes + pairs + self._states.nbytes + sum(m.num_bytes for m in set(self._parts))
+
     def _enter(self, pair: tuple[int, int]) -> int:
         state = self._pairs.setdefault(pair, self.num_states)
         if state == self.num_states:

@@ -52,7 +52,7 @@ class TropicalAutomaton(OpenAutomaton):
 
     @property
     def num_bytes(self) -> int:
-        own = (self._entry_start, self._position, self._cost, self._table, self._limits.bound)
+        own = (self._entry_start, self._position, self._cost, self._table, *self._limits, *self._acceptor)
         return super().num_bytes + sum(x.nbytes for x in own)
 
     def _make_room(self, states: int) -> None:

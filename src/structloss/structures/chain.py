@@ -443,9 +443,8 @@ class Chain(Structure):
             if wrong.any():
                 allowed = f"of at least 0, or {UNKNOWN} for unknown" if partial else "of at least 0"
                 who = "given" if isinstance(loss, Agreement) else repr(loss)
-                raise ValueError(
-                    f"reference: reference[{b}] has the label {string[wrong.argmax()]}, but {who} wants labels {allowed}"
-                )
+                label = string[wrong.argmax()]
+                raise ValueError(f"reference: reference[{b}] has the label {label}, but {who} wants labels {allowed}")
         return strings
 
     def _position_costs(self, loss: Loss, reference: Labels) -> Tensor:
