@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from structloss.files import write_bytes
 from structloss.tasks.alignment.extras import speech_module
 from structloss.tasks.alignment.resample import resample
-from structloss.training.directory import write_bytes
 from structloss.training.task import DataError
 
 RATE = 16_000  # samples a second
