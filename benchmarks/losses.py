@@ -68,7 +68,7 @@ def compiling() -> float:
 
 def q_of(potentials: np.ndarray, loss: sl.Loss, reference: list[int]) -> np.ndarray:
     """Q_w, from the reference to the marginals, nothing cached."""
-    loss._cache.clear()
+    sl.clear_cache()
     chain = sl.Chain(torch.from_numpy(potentials)[None])
     return chain.augment(loss, [reference]).marginals()[0].numpy()
 

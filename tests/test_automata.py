@@ -1,7 +1,9 @@
 """Machines against the direct definitions they are written independently of."""
 
+import gc
 import itertools
 import pickle
+from collections.abc import Iterator
 
 import numpy as np
 import parasail
@@ -205,25 +207,71 @@ def test_a_cap_makes_the_machine_linear_in_the_length() -> None:
             assert machine.num_arcs == machine.offsets[-2] * machine.next_state.shape[1]
 
 
+@pytest.fixture
+def cache() -> Iterator[None]:
+    """Nothing kept from before, and the bound as it was after."""
+    sl.clear_cache()
+    yield
+    sl.set_cache_limit(2**30)
+    sl.clear_cache()
+
+
+@pytest.mark.usefixtures("cache")
 def test_machines_are_compiled_once_and_forgotten_in_order() -> None:
     loss = sl.EditDistance(cap=2)
     first = loss.automaton([0, 1, 2], 4, 3)
     assert loss.automaton([0, 1, 2], 4, 3) is first
     assert loss.automaton([0, 1, 2], 5, 3) is not first
-    loss.cache_bytes = 2 * first.num_bytes
+    sl.set_cache_limit(sl.cache_info().num_bytes)
     for i in range(4):
         loss.automaton([i, 1, 2], 4, 3)
-    assert loss._cache.num_bytes <= loss.cache_bytes
+    assert sl.cache_info().machines == 2
+    assert sl.cache_info().num_bytes <= sl.cache_info().limit
     assert loss.automaton([0, 1, 2], 4, 3) is not first
 
 
+@pytest.mark.usefixtures("cache")
+def test_all_losses_share_one_bound_and_take_their_machines_along() -> None:
+    losses = [sl.EditDistance(cap=cap) for cap in range(1, 6)]
+    machines = [loss.automaton([0, 1, 2], 4, 3) for loss in losses]
+    assert sl.cache_info().machines == len(machines)
+    sl.set_cache_limit(sl.cache_info().num_bytes // 2)
+    assert 0 < sl.cache_info().machines < len(machines)
+    del losses
+    gc.collect()
+    assert sl.cache_info()[:2] == (0, 0)
+    sl.set_cache_limit(0)
+    assert sl.EditDistance().automaton([0, 1, 2], 4, 3).weight([0, 1, 2]) == 0.0
+    assert sl.cache_info().machines == 0
+    with pytest.raises(ValueError, match="num_bytes: got -1"):
+        sl.set_cache_limit(-1)
+
+
+@pytest.mark.usefixtures("cache")
 def test_a_machine_that_grew_counts_as_what_it_is() -> None:
     loss = sl.EditDistance()
     machine = loss.automaton([0, 1, 2, 0, 1, 2], 4)
-    before = loss._cache.num_bytes
+    before, size = sl.cache_info().num_bytes, machine.num_bytes
     machine.explore(8)
     assert loss.automaton([0, 1, 2, 0, 1, 2], 4) is machine
-    assert loss._cache.num_bytes == machine.num_bytes > before
+    assert sl.cache_info().num_bytes - before == machine.num_bytes - size > 0
+
+
+def test_a_machine_holds_no_more_than_it_counts() -> None:
+    for loss in (sl.EditDistance(cap=3), sl.SmithWaterman(cap=4), sl.NGram(2), sl.EditDistance(cap=3) + sl.NGram(2)):
+        machine = loss.automaton([0, 1, 2, 3, 4, 0, 1], 10, 7)
+        for array in (machine.next_state, machine.weights, machine.final, machine.offsets):
+            assert array.base is None
+
+
+def test_what_a_machine_takes_does_not_grow_with_the_labels_that_do_not_occur() -> None:
+    few, many = (sl.EditDistance(cap=2).automaton([0, 1, 2], K, 3) for K in (10, 100_000))
+    assert many.num_bytes - few.num_bytes == 8 * (100_000 - 10)
+    hamming = sl.Hamming().automaton([0, 1, 2], 1_000_000, 3)
+    assert hamming.next_state.shape[1] == 4
+    assert hamming.weight([0, 999_999, 2]) == 1.0
+    with pytest.raises(ValueError, match="num_labels: got 1099511627776, but wanted 1 to"):
+        sl.EditDistance().automaton([0], 2**40)
 
 
 def test_a_loss_can_be_pickled_for_a_worker_process() -> None:

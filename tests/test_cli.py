@@ -11,7 +11,6 @@ from typer.testing import CliRunner, Result
 
 import structloss as sl
 from structloss.cli import app, demo, plots
-from structloss.training.directory import write_text
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -122,20 +121,6 @@ def test_file_in_place_of_the_folder_is_refused_and_kept(below: str, tmp_path: P
     assert "dev wer" not in result.output  # refused before training
     assert file.read_text() == "precious"
     assert list(tmp_path.iterdir()) == [file]
-
-
-def test_failure_while_writing_leaves_the_earlier_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.json").write_bytes(b"earlier")
-
-    def full(path: Path, content: bytes) -> int:
-        path.touch()
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_text(tmp_path / "a.json", "{}")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
-    assert (tmp_path / "a.json").read_bytes() == b"earlier"
 
 
 def test_missing_matplotlib_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

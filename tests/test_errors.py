@@ -115,3 +115,77 @@ def test_too_many_loss_values_for_a_slack_hinge_is_a_clear_error() -> None:
     chain = sl.Chain(torch.zeros(1, 30, 12, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"loss: its costs sum to more than .* values over 30 positions"):
         sl.SlackHinge(sl.Hamming(costs))(chain, torch.arange(30)[None] % 12)
+
+
+@pytest.mark.parametrize("scale", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    ("structure", "loss", "reference"),
+    [
+        (CHAIN, HAMMING, LABELS),
+        (CHAIN, sl.EditDistance(cap=2), LABELS),
+        (sl.Chain(torch.zeros(1, 3, 2), emits=[[], [0]]), sl.EditDistance(cap=2), [[0]]),
+        (sl.Lattice.ctc(torch.zeros(1, 3, 2)), sl.EditDistance(cap=2), [[1]]),
+        (sl.Lattice([[[0, 1, 0]]], torch.zeros(1)), sl.EditDistance(cap=2), [[0]]),
+        (sl.Segmentation(torch.zeros(1, 1, 3)), sl.BoundaryTolerance(1), [[0]]),
+        (sl.SemiMarkov(torch.zeros(1, 3, 2)), HAMMING, torch.zeros(1, 3, dtype=torch.int64)),
+    ],
+)
+def test_a_scale_is_a_finite_number(structure: sl.Structure, loss: sl.Loss, reference: object, scale: float) -> None:
+    wanted = f"scale: got {scale}, but wanted a finite number"
+    with pytest.raises(ValueError, match=wanted):
+        structure.augment(loss, reference, scale)
+    for objective in (sl.SoftmaxMargin, sl.Hinge):
+        with pytest.raises(ValueError, match=wanted):
+            objective(loss, scale=scale)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: sl.Lattice.ctc(torch.zeros(1, 3, 3)), lambda: sl.Chain(torch.zeros(1, 3, 2), emits=[[], [0, 1]])]
+)
+def test_a_negative_label_that_is_not_unknown_is_refused_by_given_as_by_a_risk(
+    make: Callable[[], sl.Structure], engine: str
+) -> None:
+    for objective in (sl.NegativeLogLikelihood(), sl.Risk(sl.EditDistance(cap=2))):
+        with pytest.raises(ValueError, match=r"reference: reference\[0\] has the label -1"):
+            objective(make(), [[-1, 1]])
+
+
+HUGE = {torch.float32: 3e38, torch.float64: 1e308}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", HUGE)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: sl.Chain(x),
+        lambda x: sl.Chain.from_emissions(x, x[0, :2]),
+        lambda x: sl.Lattice.ctc(x),
+        lambda x: sl.SemiMarkov(x),
+        lambda x: sl.Segmentation(x.transpose(1, 2)),
+        lambda x: sl.Lattice([[[t, t + 1, 0] for t in range(4)]], x[0, :, 0]),
+    ],
+)  # fmt: skip
+def test_scores_whose_sums_are_no_numbers_are_an_error(
+    make: Callable[[torch.Tensor], sl.Structure], dtype: torch.dtype, engine: str
+) -> None:
+    for operation in ("log_partition", "max", "entropy"):
+        with pytest.raises(ValueError, match="example 0"):
+            getattr(make(torch.full((1, 4, 2), HUGE[dtype], dtype=dtype)), operation)()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", HUGE)
+def test_the_lowest_number_forbids_as_well_as_minus_infinity(dtype: torch.dtype, engine: str) -> None:
+    lowest = torch.zeros(1, 4, 2, dtype=dtype)
+    lowest[:, :, 1] = torch.finfo(dtype).min
+    for s in (sl.Chain(lowest), sl.Lattice.ctc(lowest), sl.SemiMarkov(lowest)):
+        assert s.max().tolist() == [0.0]
+        assert s.log_partition().isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_may_be_as_large_as_it_can(dtype: torch.dtype, engine: str) -> None:
+    x = torch.full((1, 4, 2), 60000.0, dtype=dtype)
+    for s in (sl.Chain(x), sl.SemiMarkov(x), sl.Lattice([[[0, 1, 0]]], x[0, 0, :1])):
+        assert s.max().isfinite().all()

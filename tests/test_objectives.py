@@ -141,3 +141,46 @@ def test_a_training_step_moves_every_parameter() -> None:
         loss.backward()
         assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in layer.parameters())
         assert "order=" in repr(layer)
+
+
+def test_an_infinite_risk_that_is_masked_leaves_no_trace_in_gradients(engine: str) -> None:
+    loss = sl.NGram(2, smoothing=0)
+    shared, emissions = torch.randn(3, 3, requires_grad=True), torch.randn(2, 3, 3, requires_grad=True)
+    frames = torch.zeros(1, 4, 3, requires_grad=True)
+    values = [
+        sl.Risk(loss, "none")(sl.Chain.from_emissions(emissions, shared), [[0, 1, 2]] * 2),
+        sl.Risk(loss, "none")(sl.Lattice.ctc(frames), [[1, 2]]),
+    ]
+    for value in values:
+        assert value.isposinf().all()
+        torch.where(value.isinf(), 0, value).sum().backward()
+    for leaf in (shared, emissions, frames):
+        assert leaf.grad is not None
+        assert (leaf.grad == 0).all()
+
+
+def test_an_infinite_divergence_that_is_masked_leaves_no_trace_in_gradients(engine: str) -> None:
+    def graph(scores: torch.Tensor) -> sl.FactorGraph:
+        g = sl.FactorGraph()
+        g.variables(scores)
+        return g
+
+    for make in (sl.Chain, sl.SemiMarkov, graph):
+        ours, theirs = torch.zeros(2, 3, 2, requires_grad=True), torch.zeros(2, 3, 2)
+        theirs[0, 1, 1] = -torch.inf
+        value = make(ours).kl(make(theirs))
+        assert value.tolist() == [torch.inf, 0.0]
+        torch.where(value.isinf(), 0, value).sum().backward()
+        assert ours.grad is not None
+        assert (ours.grad == 0).all()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [0.0, 1.0, -1.0])
+def test_losses_without_a_bound_raise_no_warning(scale: float, engine: str) -> None:
+    outside, edit = sl.NGram(2, smoothing=0), sl.EditDistance()
+    chain, reference = sl.Chain(torch.zeros(1, 6, 3)), [[0, 1, 2, 0, 1, 2]]
+    for loss in (outside, edit, edit + outside, 0.0 * edit + -1.0 * outside, -1.0 * edit + outside):
+        bound = chain.augment(loss, reference, scale, beam=4).error_bound
+        assert 0 <= bound.item() <= 1
+    sl.Lattice.ctc(torch.zeros(1, 4, 3)).augment(outside, [[1, 2]], scale).log_partition()

@@ -7,6 +7,7 @@ from structloss.decoding import mbr
 from structloss.losses import (
     BoundaryInsensitive,
     BoundaryTolerance,
+    CacheInfo,
     EditDistance,
     Hamming,
     Loss,
@@ -14,6 +15,9 @@ from structloss.losses import (
     RationalLoss,
     SmithWaterman,
     TropicalLoss,
+    cache_info,
+    clear_cache,
+    set_cache_limit,
 )
 from structloss.objectives import (
     DirectLoss,
@@ -43,6 +47,7 @@ __version__ = version("structloss")
 __all__ = [
     "BoundaryInsensitive",
     "BoundaryTolerance",
+    "CacheInfo",
     "Chain",
     "ChainLayer",
     "DirectLoss",
@@ -72,6 +77,9 @@ __all__ = [
     "Transducer",
     "TropicalLoss",
     "__version__",
+    "cache_info",
+    "clear_cache",
     "engine",
     "mbr",
+    "set_cache_limit",
 ]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from structloss.losses import Loss
 from structloss.structures.base import Structure
+from structloss.structures.checks import check_scale
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -73,6 +74,7 @@ class SoftmaxMargin(Objective):
 
     def __init__(self, loss: Loss, scale: float = 1.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
+        check_scale(scale)
         self.loss, self.scale = _loss(loss), scale
 
     def values(self, s: Structure, r: Any) -> Tensor:
@@ -104,6 +106,7 @@ class Hinge(Objective):
 
     def __init__(self, loss: Loss, scale: float = 1.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
+        check_scale(scale)
         self.loss, self.scale = _loss(loss), scale
 
     def values(self, s: Structure, r: Any) -> Tensor:

@@ -26,6 +26,15 @@ SMALLER = (
 )
 
 
+_MOST_LABELS = 2**24  # a machine knows the class of each label
+
+
+def check_num_labels(num_labels: int) -> None:
+    """Raise unless a machine can be made for so many labels."""
+    if not 1 <= num_labels <= _MOST_LABELS:
+        raise ValueError(f"num_labels: got {num_labels}, but wanted 1 to {_MOST_LABELS}; number the labels that occur")
+
+
 class AutomatonTensors(NamedTuple):
     """The arrays of a `LossAutomaton` as tensors: see there."""
 
@@ -64,6 +73,13 @@ class LossAutomaton:
     final: NDArray[np.float64]
     offsets: NDArray[np.int64]
 
+    def __post_init__(self) -> None:
+        # A part of a larger array would keep all of it in memory.
+        for name in ("next_state", "weights", "final", "offsets"):
+            array = getattr(self, name)
+            if array.base is not None:
+                object.__setattr__(self, name, array.copy())
+
     @property
     def length(self) -> int:
         """The length of the strings it reads."""
@@ -86,7 +102,7 @@ class LossAutomaton:
 
     @property
     def num_bytes(self) -> int:
-        """How much memory its arrays take."""
+        """How much memory its arrays take, those that kernels read as well."""
         return sum(x.nbytes for x in (self.class_of, self.final, self.offsets)) + 2 * (
             self.next_state.nbytes + self.weights.nbytes
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from structloss.files import write_bytes
 
 if TYPE_CHECKING:
     from structloss.automata.automaton import LossAutomaton
@@ -84,9 +86,9 @@ def draw(machine: LossAutomaton, path: str | Path, symbols: Sequence[str] | None
     axes.set_xlim(-0.6, 2.2 * machine.length + 0.6)
     axes.set_ylim(-widest / 2 - 0.2, widest / 2 + 0.2)
     axes.set_axis_off()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
-    figure.savefig(temporary, dpi=150)
-    temporary.rename(path)
+    written = io.BytesIO()
+    figure.savefig(written, format=path.suffix[1:], dpi=150)
+    write_bytes(path, written.getvalue())
     return path
 
 

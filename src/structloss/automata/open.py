@@ -161,7 +161,7 @@ class Endings:
         """At level t, of each state and history, (S, rows)."""
         beta = self.scores.beta[t, : self.scores.rows[t]]
         least, most = self.machine.losses_to_go(states, len(self.scores.level) - t)
-        worst = self.scale * (most if self.scale >= 0 else least)
+        worst = np.zeros(len(states)) if self.scale == 0 else self.scale * (most if self.scale > 0 else least)
         return np.where(beta == -np.inf, -np.inf, beta + worst[:, None])
 
 
@@ -193,7 +193,8 @@ def levelled(machine: OpenAutomaton, strings: Sequence[Sequence[int]], length: i
     """See `OpenAutomaton.levelled`. Cost: the arcs of the result, times the labels that each writes."""
     written = [tuple(int(machine.class_of[label]) for label in string) for string in strings]
     distinct = sorted(set(written))
-    class_of = np.array([distinct.index(w) for w in written], np.int64)
+    number = {w: c for c, w in enumerate(distinct)}
+    class_of = np.array([number[w] for w in written], np.int64)
     longest, C = max(len(w) for w in distinct), len(distinct)
     padded = np.full((C, longest), -1, np.int64)
     for c, w in enumerate(distinct):

@@ -50,8 +50,8 @@ def weighted_sum(
             if not machine.is_absolute:
                 weights += factor * machine.weights
     outside = np.isinf(first.final) | np.isinf(second.final)
-    with np.errstate(invalid="ignore"):
-        final = np.where(outside, np.inf, factor_a * first.final + factor_b * second.final)
+    ends = (np.where(outside, 0.0, machine.final) for machine in (first, second))
+    final = np.where(outside, np.inf, factor_a * next(ends) + factor_b * next(ends))
     return LossAutomaton(first.class_of, first.next_state, weights, final, first.offsets)
 
 
@@ -66,6 +66,11 @@ class SumAutomaton(OpenAutomaton):
         self._pairs: dict[tuple[int, int], int] = {}
         self._states = np.zeros((2, len(self.final)), np.int64)
         self._enter((0, 0))
+
+    @property
+    def num_bytes(self) -> int:
+        pairs = 250 * self.num_states  # of a dict's entry, a tuple and its two numbers
+        return super().num_bytes + pairs + self._states.nbytes + sum(m.num_bytes for m in set(self._parts))
 
     def _enter(self, pair: tuple[int, int]) -> int:
         state = self._pairs.setdefault(pair, self.num_states)
@@ -93,13 +98,14 @@ class SumAutomaton(OpenAutomaton):
         return SumEndings(self, scores, scale)
 
     def losses_to_go(self, states: Ints, length: int) -> tuple[Floats, Floats]:
-        total = [np.zeros(len(states)), np.zeros(len(states))]
+        lowest, highest, outside = np.zeros(len(states)), np.zeros(len(states)), np.zeros(len(states), bool)
         for i, (m, factor) in enumerate(zip(self._parts, self._factors, strict=True)):
-            ends = m.losses_to_go(self._states[i, states], length)
-            for j in range(2):
-                with np.errstate(invalid="ignore"):
-                    total[j] = total[j] + (factor * ends[j if factor >= 0 else 1 - j] if factor else 0.0)
-        return total[0], total[1]
+            least, most = m.losses_to_go(self._states[i, states], length)
+            outside |= least == np.inf  # every string is outside this part, and so outside the sum
+            if factor:
+                least, most = (factor * np.where(least == np.inf, 0.0, x) for x in (least, most))
+                lowest, highest = lowest + np.minimum(least, most), highest + np.maximum(least, most)
+        return np.where(outside, np.inf, lowest), np.where(outside, np.inf, highest)
 
 
 class SumEndings(Endings):
@@ -117,5 +123,7 @@ class SumEndings(Endings):
             least, most = self._sum._parts[1 - i].losses_to_go(self._sum._states[1 - i, states], left)
             other = scale * (most if scale >= 0 else least) if scale else np.zeros(len(states))
             own = endings.bounds(self._sum._states[i, states], t)
-            result = np.minimum(result, np.where(own == -np.inf, -np.inf, own + other[:, None]))
+            possible = (own > -np.inf) & (other > -np.inf)[:, None]
+            both = np.add(own, other[:, None], out=np.full_like(own, -np.inf), where=possible)
+            result = np.minimum(result, both)
         return result

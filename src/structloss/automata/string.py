@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from structloss.automata.automaton import check_num_labels
 from structloss.automata.open import ExplicitAutomaton, Ints
 from structloss.kernels.checks import UNKNOWN
 
@@ -25,6 +26,7 @@ class StringAutomaton(ExplicitAutomaton):
     """
 
     def __init__(self, string: Ints, num_labels: int) -> None:
+        check_num_labels(num_labels)
         length, within = len(string), (string >= 0) & (string < num_labels)
         known = np.unique(string[within])
         class_of = np.full(num_labels, len(known), np.int64)

@@ -52,7 +52,7 @@ class TropicalAutomaton(OpenAutomaton):
 
     @property
     def num_bytes(self) -> int:
-        own = (self._entry_start, self._position, self._cost, self._table, self._limits.bound)
+        own = (self._entry_start, self._position, self._cost, self._table, *self._limits, *self._acceptor)
         return super().num_bytes + sum(x.nbytes for x in own)
 
     def _make_room(self, states: int) -> None:
@@ -106,9 +106,8 @@ class TropicalEndings(Endings):
     def bounds(self, states: Ints, t: int) -> Floats:
         out = np.empty((len(states), self.scores.rows[t]))
         beam.endings_of_states(self._tropical._store, states, self._endings[t], self.scale, out)
-        capped = self.scores.beta[t, : self.scores.rows[t]] + self.scale * self._tropical._cap
         if self.scale < 0 and math.isfinite(self._tropical._cap):  # exp(scale * min(L, cap)) is at most the sum of both
-            out = np.logaddexp(out, capped)
+            out = np.logaddexp(out, self.scores.beta[t, : self.scores.rows[t]] + self.scale * self._tropical._cap)
         return np.minimum(out, super().bounds(states, t))
 
 

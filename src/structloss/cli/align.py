@@ -103,9 +103,16 @@ def apply(
     with said_plainly():
         import time
 
+        from structloss.files import check_output
         from structloss.tasks.alignment.apply import align_all, jobs_of
         from structloss.training.compare import cores
 
+        if not audio.is_dir():
+            check_output(out, audio, transcript)
+        if picture is not None:
+            if audio.is_dir():
+                raise ValueError("--picture: is of one recording, but got a folder")
+            check_output(picture, audio, transcript, out)
         todo = jobs_of(audio, transcript, out)
         console, begin, failed, seconds = Console(stderr=True), time.perf_counter(), 0, 0.0
         results = align_all(model, todo, min(jobs or cores(), len(todo)))
@@ -127,11 +134,9 @@ def apply(
 def _draw(recording: Path, transcript: Path, out: Path, picture: Path) -> None:
     """What was found, and where the transcript has times, what should have been found."""
     from structloss.cli import plots
+    from structloss.files import write_bytes
     from structloss.tasks.alignment import audio, transcripts
-    from structloss.training.directory import write_bytes
 
-    if recording.is_dir():
-        raise ValueError("--picture: is of one recording, but got a folder")
     rows = {"found": list(transcripts.read(out))}
     if transcript.suffix.lower() in transcripts.SUFFIXES:
         rows = {"transcript": list(transcripts.read(transcript)), **rows}

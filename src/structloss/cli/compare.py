@@ -47,9 +47,9 @@ def compare(
         plots.require_matplotlib()
         ready = prepared(context, OBJECTIVES)
         from structloss.cli import comparison
+        from structloss.files import write_text
         from structloss.training.compare import Trial, cores, num_epochs
         from structloss.training.compare import compare as run
-        from structloss.training.directory import write_text
 
         p = context.params
         trials = [Trial(name, ready.config, made) for name, made in ready.objectives.items()]

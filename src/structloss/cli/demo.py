@@ -54,11 +54,12 @@ def demo(
     with said_plainly():
         plots.require_matplotlib()
         from structloss.cli import comparison
+        from structloss.files import write_bytes, write_text
         from structloss.naming import objective_of
         from structloss.tasks import TASKS
         from structloss.tasks.g2p import dictionary
         from structloss.training.compare import Trial, compare, cores, folder_of, num_epochs
-        from structloss.training.directory import load, write_bytes, write_text
+        from structloss.training.directory import load
         from structloss.training.experiment import Data
         from structloss.training.fit import Plan
         from structloss.training.task import predict

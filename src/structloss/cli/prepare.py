@@ -88,20 +88,41 @@ def _settings(task: "FileTask", given: Sequence[str]) -> dict[str, Any]:
 
 
 def _take_config(context: typer.Context) -> None:
-    """Take from the JSON file of --config what the command line leaves at its default."""
+    """Take from the JSON file of --config what the command line leaves at its default, as if it stood there."""
     path = context.params["config"]
     if path is None:
         return
-    try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {error.lineno}: is no JSON ({error.msg})") from None
-    if not isinstance(read, dict):
-        raise ValueError(f"{path}, line 1: got {type(read).__name__}, but wanted an object of options")
-    for key, value in read.items():
+    options = {option.name: option for option in context.command.params}
+    for key, value in _read_config(path).items():
         name = "setting" if key == "set" else key.replace("-", "_")
         if name not in context.params:
             raise ValueError(f"{path}: got {key!r}, which is no option of structloss {context.info_name}")
         source: Any = context.get_parameter_source(name)
-        if source is not None and source.name == "DEFAULT":
-            context.params[name] = Path(value) if name in _PATHS else value
+        if value is None or source is None or source.name != "DEFAULT":
+            continue
+        several = bool(getattr(options[name], "multiple", False))
+        texts = [_as_typed(one, path, key) for one in (value if several and isinstance(value, list) else [value])]
+        try:
+            taken = options[name].process_value(context, texts if several else texts[0])
+        except typer.BadParameter as error:
+            raise ValueError(f"{path}: {error.format_message()}") from None
+        context.params[name] = Path(taken) if name in _PATHS else taken
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {error.lineno}: is no JSON ({error.msg})") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: is no JSON of options ({error})") from None
+    if not isinstance(read, dict):
+        raise ValueError(f"{path}, line 1: got {type(read).__name__}, but wanted an object of options")
+    return read
+
+
+def _as_typed(value: Any, path: Path, key: str) -> str:
+    """A value as one would type it."""
+    if isinstance(value, dict | list):
+        raise ValueError(f"{path}: got {key!r} with {value!r:.60}, but wanted one value")
+    return str(value)

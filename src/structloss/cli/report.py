@@ -27,8 +27,8 @@ def report(
     Example: `structloss report out --out report.html`
     """
     with said_plainly():
+        from structloss.files import check_output, write_text
         from structloss.reproduce.finding import FILE, Finding
-        from structloss.training.directory import write_text
 
         folders = sorted(file.parent for pattern in (f"*/{FILE}", f"*/*/{FILE}") for file in folder.glob(pattern))
         if not folders:
@@ -44,6 +44,7 @@ def report(
         )
         file = out or folder / "report.html"
         file.parent.mkdir(parents=True, exist_ok=True)
+        check_output(file, *(each / FILE for each in folders))
         write_text(file, page("What was reproduced", f"<ul>{links}</ul>\n" + "\n".join(parts)))
         typer.echo(f"Wrote {file}, with {len(findings)} finding{'s' if len(findings) > 1 else ''}")
 

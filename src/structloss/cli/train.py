@@ -106,10 +106,13 @@ def predict(
     with said_plainly():
         import tempfile
 
+        from structloss.files import check_output, write_text
         from structloss.tasks import TASKS
-        from structloss.training.directory import load, write_text
+        from structloss.training.directory import load
         from structloss.training.task import nbest_answers, written_marginals
 
+        if out is not None:
+            check_output(out, data)
         task, loaded = load(model, TASKS)
         if data is None:
             with tempfile.TemporaryDirectory() as folder:

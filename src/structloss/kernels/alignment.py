@@ -1,8 +1,10 @@
 """Alignments of two strings: their costs by dynamic programming, and as acceptors for the compiler.
 
-Costs: of aligning each symbol of the reference with each label, of inserting a symbol that the reference lacks, and of
-deleting one that the answer lacks.
+Costs: of aligning a symbol of the reference with one of the answer, of inserting a symbol that the reference lacks, and
+of deleting one that the answer lacks.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,30 +13,47 @@ from structloss.kernels.determinise import Acceptor
 from structloss.kernels.levels import Array, Labels
 
 
+class Pairs(NamedTuple):
+    """The cost of aligning two labels: one for equal and one for unequal labels, or a table of all pairs."""
+
+    match: float
+    substitution: float
+    table: Array  # (K, K), by the reference's label, then the answer's; of size 0 where the two numbers say it all
+
+
 @exact_kernel
-def edit_distance(y: Labels, reference: Labels, substitution: Array, insertion: float, deletion: float) -> float:
-    """The least cost of turning the reference into y. substitution is indexed by place in the reference, then label."""
+def pair_cost(pairs: Pairs, wanted: int, label: int) -> float:
+    """The cost of answering `label` where the reference has `wanted`."""
+    if pairs.table.size:
+        return float(pairs.table[wanted, label])
+    return pairs.match if wanted == label else pairs.substitution
+
+
+@exact_kernel
+def edit_distance(y: Labels, reference: Labels, pairs: Pairs, insertion: float, deletion: float) -> float:
+    """The least cost of turning the reference into y."""
     n = reference.shape[0]
     row = np.arange(n + 1) * deletion
     for i in range(y.shape[0]):
         diagonal = row[0]
         row[0] += insertion
         for j in range(n):
-            best = min(diagonal + substitution[j, y[i]], row[j] + deletion, row[j + 1] + insertion)
+            best = min(diagonal + pair_cost(pairs, reference[j], y[i]), row[j] + deletion, row[j + 1] + insertion)
             diagonal = row[j + 1]
             row[j + 1] = best
     return float(row[n])
 
 
 @exact_kernel
-def smith_waterman(y: Labels, reference: Labels, substitution: Array, insertion: float, deletion: float) -> float:
+def smith_waterman(y: Labels, reference: Labels, pairs: Pairs, insertion: float, deletion: float) -> float:
     """The least cost of aligning some stretch of y with some stretch of the reference, 0 for none at all."""
     n, least = reference.shape[0], 0.0
     row = np.zeros(n + 1)
     for i in range(y.shape[0]):
         diagonal = 0.0
         for j in range(n):
-            best = min(diagonal + substitution[j, y[i]], row[j] + deletion, row[j + 1] + insertion, 0.0)
+            pair = diagonal + pair_cost(pairs, reference[j], y[i])
+            best = min(pair, row[j] + deletion, row[j + 1] + insertion, 0.0)
             diagonal = row[j + 1]
             row[j + 1] = best
             least = min(least, best)

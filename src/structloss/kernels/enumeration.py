@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from structloss.kernels.alignment import edit_distance, smith_waterman
+from structloss.kernels.alignment import Pairs, edit_distance, smith_waterman
 from structloss.kernels.compile import exact_kernel
 from structloss.kernels.levels import Array, Labels
 
@@ -11,12 +11,12 @@ EDIT, LOCAL, BIGRAM = 0, 1, 2  # which loss
 
 @exact_kernel
 def enumerate_strings(
-    potentials: Array, reference: Labels, kind: int, costs: Array, insertion: float, deletion: float, Q: Array
+    potentials: Array, reference: Labels, kind: int, pairs: Pairs, insertion: float, deletion: float, Q: Array
 ) -> None:
     """Q = Q_w for potentials (T, K, K), from the sum over all K**T strings.
 
-    `costs` (T, K) are those of aligning a symbol of the reference with a label; for bigrams, (K, K), how often each is
-    in the reference, and a string with none in common is outside the sum.
+    For bigrams the table of `pairs` says how often each is in the reference, and a string with none in common is
+    outside the sum.
     """
     T, K = potentials.shape[0], potentials.shape[1]
     y = np.zeros(T, np.int64)
@@ -29,12 +29,12 @@ def enumerate_strings(
         for t in range(T):
             score += potentials[t, previous, y[t]]
             if t and kind == BIGRAM:
-                product += costs[previous, y[t]]
+                product += pairs.table[previous, y[t]]
             previous = y[t]
         if kind == EDIT:
-            score += edit_distance(y, reference, costs, insertion, deletion)
+            score += edit_distance(y, reference, pairs, insertion, deletion)
         elif kind == LOCAL:
-            score += smith_waterman(y, reference, costs, insertion, deletion)
+            score += smith_waterman(y, reference, pairs, insertion, deletion)
         else:
             score -= np.log(product)
         if kind != BIGRAM or product > 0:

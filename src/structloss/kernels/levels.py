@@ -19,6 +19,7 @@ Labels = NDArray[Any]  # of integers
 
 # What a kernel says of an example: DONE before it is run means that another kernel did it.
 DONE, OK, NOT_A_NUMBER, PLUS_INFINITY, EMPTY = -1, 0, 1, 2, 3
+LARGEST = 1e300  # of a score: sums of larger ones may be no numbers
 
 
 class Potentials(NamedTuple):
@@ -119,8 +120,8 @@ def table_at(p: Potentials, b: int, t: int) -> Array:
 
 @kernel
 def status_of(score: float) -> int:
-    """Whether a score is a number or -inf."""
-    return NOT_A_NUMBER if score != score else PLUS_INFINITY if score == np.inf else OK
+    """Whether a score is a number of at most LARGEST, or -inf."""
+    return NOT_A_NUMBER if score != score else PLUS_INFINITY if score > LARGEST else OK
 
 
 @kernel

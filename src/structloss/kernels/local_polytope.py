@@ -323,9 +323,10 @@ def relax(
             if score > low:
                 low = score
                 best[g.variables[b] : g.variables[b + 1]] = labels[g.variables[b] : g.variables[b + 1]]
-            # Mass on forbidden cells is not counted in the value: less of it comes first.
+            # Mass on forbidden cells is not counted in the value, which may then be above the bound: less of it comes
+            # first, and then what is nearest to the bound.
             less = max(off, tolerance) < max(wrong, tolerance)
-            if less or (max(off, tolerance) == max(wrong, tolerance) and found > value):
+            if less or (max(off, tolerance) == max(wrong, tolerance) and abs(high - found) < abs(high - value)):
                 value, wrong = found, off
                 mu[mu_first:mu_last] = trial[mu_first:mu_last]
                 mu_tables[first:last] = trial_tables[first:last]
@@ -334,7 +335,7 @@ def relax(
                 make_integral(g, s, b, best, mu, mu_tables)
                 value, wrong, status[b] = low, 0.0, INTEGRAL
                 break
-            if value >= high - allowance and wrong <= tolerance:
+            if abs(high - value) <= allowance and wrong <= tolerance:
                 status[b] = CONVERGED
                 break
             if sweeps >= most:

@@ -2,6 +2,7 @@
 
 from structloss.losses.base import Loss, PositionLoss
 from structloss.losses.boundary import BoundaryInsensitive, BoundaryLoss, BoundaryTolerance
+from structloss.losses.cache import CacheInfo, cache_info, clear_cache, set_cache_limit
 from structloss.losses.edit import EditDistance, SmithWaterman
 from structloss.losses.hamming import Hamming
 from structloss.losses.machine import MachineLoss
@@ -13,6 +14,7 @@ __all__ = [
     "BoundaryInsensitive",
     "BoundaryLoss",
     "BoundaryTolerance",
+    "CacheInfo",
     "EditDistance",
     "Hamming",
     "Loss",
@@ -22,4 +24,7 @@ __all__ = [
     "RationalLoss",
     "SmithWaterman",
     "TropicalLoss",
+    "cache_info",
+    "clear_cache",
+    "set_cache_limit",
 ]

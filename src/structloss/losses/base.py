@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.automata import LossAutomaton, OpenAutomaton, TooManyStatesError
+from structloss.automata.automaton import check_num_labels
 from structloss.automata.open import opened
 from structloss.kernels.machines import sum_machine
 from structloss.losses.labels import Labels
+from structloss.losses.numbers import check_number
 
 if TYPE_CHECKING:
     from structloss.losses.combined import WeightedSum
@@ -38,7 +40,7 @@ class Loss(ABC):
         """This loss times a number."""
         from structloss.losses.combined import WeightedSum, parts_of
 
-        return WeightedSum(parts_of(self, float(factor)))
+        return WeightedSum(parts_of(self, check_number(factor, "factor")))
 
     __rmul__ = __mul__
 
@@ -55,6 +57,15 @@ class PositionLoss(Loss):
     @abstractmethod
     def position_costs(self, reference: Tensor, lengths: Tensor, num_labels: int, dtype: torch.dtype) -> Tensor:
         """cost(t, y) (B, T, K) of each label at each position, for references (B, T); 0 beyond a length."""
+
+    def classes(self, reference: NDArray[np.int64], num_labels: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Labels that cost the same everywhere are one class: class_of (K,), and the costs of a class (l, C)."""
+        labels, lengths = torch.from_numpy(reference)[None], torch.tensor([len(reference)])
+        costs = self.position_costs(labels, lengths, num_labels, torch.float64)[0].numpy()
+        if not len(reference):
+            return np.zeros(num_labels, np.int64), costs[:, :1]
+        columns, class_of = np.unique(costs, axis=1, return_inverse=True)
+        return class_of.reshape(-1).astype(np.int64), columns
 
     def distance(self, y: NDArray[np.int64], reference: NDArray[np.int64]) -> float:
         """The loss of one answer."""
@@ -97,12 +108,8 @@ class PositionLoss(Loss):
             raise ValueError(
                 f"length: got {length}, but {self!r} compares strings of one length, here {len(reference)}"
             )
-        labels, lengths = torch.from_numpy(reference)[None], torch.tensor([length])
-        costs = self.position_costs(labels, lengths, num_labels, torch.float64)[0].numpy()
-        columns, class_of = (
-            np.unique(costs, axis=1, return_inverse=True) if length else (costs[:, :1], np.zeros(num_labels))
-        )
-        class_of = class_of.reshape(-1).astype(np.int64)
+        check_num_labels(num_labels)
+        class_of, columns = self.classes(reference, num_labels)
         if not absolute:
             weights = np.concatenate([columns, np.zeros((1, columns.shape[1]))])
             next_state, offsets = np.zeros(weights.shape, np.int32), np.arange(length + 2)

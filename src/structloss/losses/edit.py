@@ -13,9 +13,11 @@ from structloss.automata import LossAutomaton
 from structloss.automata.automaton import MAX_STATES
 from structloss.automata.tropical import TropicalAutomaton, compile_acceptor, open_limits
 from structloss.kernels import alignment
+from structloss.kernels.alignment import Pairs
 from structloss.kernels.determinise import Acceptor
 from structloss.kernels.explore import Limits, edit_limits
 from structloss.losses.machine import MachineLoss, String
+from structloss.losses.numbers import check_at_least_zero, check_cap
 
 
 class AlignmentLoss(MachineLoss):
@@ -31,12 +33,11 @@ class AlignmentLoss(MachineLoss):
         max_states: int,
     ) -> None:
         super().__init__(max_states)
-        for name, value in (("insertion", insertion), ("deletion", deletion)):
-            if not (value >= 0 and math.isfinite(value)):
-                raise ValueError(f"{name}: got {value!r}, but wanted a finite cost of at least 0")
-        if cap is not None and not cap >= 0:
-            raise ValueError(f"cap: got {cap!r}, but wanted at least 0, or None")
-        self.match, self.insertion, self.deletion, self.cap = float(match), float(insertion), float(deletion), cap
+        if not (match <= 0 and math.isfinite(match)):
+            raise ValueError(f"match: got {match!r}, but wanted a finite number of at most 0")
+        self.match, self.cap = float(match), check_cap(cap)
+        self.insertion = check_at_least_zero(insertion, "insertion")
+        self.deletion = check_at_least_zero(deletion, "deletion")
         self.substitution: float | NDArray[np.float64]
         if isinstance(substitution, Tensor):
             if substitution.dim() != 2 or substitution.shape[0] != substitution.shape[1]:
@@ -45,34 +46,35 @@ class AlignmentLoss(MachineLoss):
             if not np.isfinite(self.substitution).all():
                 raise ValueError("substitution: got an entry that is infinite or NaN, but wanted finite costs")
         else:
-            self.substitution = float(substitution)
-            if not math.isfinite(self.substitution):
-                raise ValueError(f"substitution: got {substitution!r}, but wanted a finite cost")
+            self.substitution = check_at_least_zero(substitution, "substitution")
 
-    def pair_costs(self, reference: String, num_labels: int) -> NDArray[np.float64]:
-        """The cost (n, K) of aligning each symbol of the reference with each label."""
+    @property
+    def pairs(self) -> Pairs:
+        """The cost of aligning two labels."""
         if isinstance(self.substitution, float):
-            costs = np.full((len(reference), num_labels), self.substitution)
-            inside = np.flatnonzero(reference < num_labels)
-            costs[inside, reference[inside]] = self.match
-            return costs
-        K = len(self.substitution)
-        if num_labels > K or (len(reference) and reference.max() >= K):
+            return Pairs(self.match, self.substitution, np.empty((0, 0)))
+        return Pairs(0.0, 0.0, self.substitution)
+
+    def _check(self, reference: String, largest: int) -> None:
+        """Raise unless the reference has labels, and both strings, the largest label named, have costs."""
+        if reference.min(initial=0) < 0:
             raise ValueError(
-                f"substitution: got costs for {K} labels, but the strings have labels up to "
-                f"{max(num_labels - 1, int(reference.max(initial=0)))}"
+                f"reference: got the label {reference.min()}, but {self!r} wants labels of at least 0, and nothing but "
+                "padding after them"
             )
-        return self.substitution[reference][:, :num_labels]
+        largest = max(largest, int(reference.max(initial=0)))
+        if not isinstance(self.substitution, float) and largest >= len(self.substitution):
+            raise ValueError(
+                f"substitution: got costs for {len(self.substitution)} labels, but the strings have labels up to "
+                f"{largest}"
+            )
 
     def distance(self, y: String, reference: String) -> float:
         return min(self._limit(reference), self._uncapped(y, reference))
 
     def _uncapped(self, y: String, reference: String) -> float:
-        labels = int(max(y.max(initial=-1), reference.max(initial=-1))) + 1
-        if not isinstance(self.substitution, float):
-            labels = max(labels, len(self.substitution))
-        costs = self.pair_costs(reference, max(1, labels))
-        return float(self.align(y, reference, costs, self.insertion, self.deletion))
+        self._check(reference, int(y.max(initial=0)))
+        return float(self.align(y, reference, self.pairs, self.insertion, self.deletion))
 
     def _limit(self, reference: String) -> float:
         """The cap is counted from the reference's own loss."""
@@ -93,8 +95,20 @@ class AlignmentLoss(MachineLoss):
         return open_limits(acceptor)
 
     def _columns(self, reference: String, num_labels: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        costs = self.pair_costs(reference, num_labels)
-        return _classes(costs, reference, scalar=isinstance(self.substitution, float), match=self.match)
+        """Labels that cost the same everywhere are one class: class_of (K,), and the costs of a class (n, C).
+
+        The last class is that of most labels, those that the reference lacks: the compiler follows it first.
+        """
+        self._check(reference, num_labels - 1)
+        if isinstance(self.substitution, float):
+            present = np.unique(reference[reference < num_labels])
+            class_of = np.full(num_labels, len(present), np.int64)
+            class_of[present] = np.arange(len(present))
+            others = np.full((len(reference), 1), self.substitution)
+            return class_of, np.hstack([np.where(reference[:, None] == present, self.match, self.substitution), others])
+        wanted, place = np.unique(reference, return_inverse=True)
+        columns, class_of = np.unique(self.substitution[wanted, :num_labels], axis=1, return_inverse=True)
+        return class_of.reshape(-1).astype(np.int64), columns[place]
 
     def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
         class_of, columns = self._columns(reference, num_labels)
@@ -106,27 +120,6 @@ class AlignmentLoss(MachineLoss):
         acceptor = self.acceptor(columns, self.insertion, self.deletion)
         limits = self.limits(acceptor, columns)
         return TropicalAutomaton(acceptor, limits, class_of, self._limit(reference), absolute, self.max_states)
-
-
-def _classes(
-    costs: NDArray[np.float64], reference: String, scalar: bool, match: float
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Labels whose columns of costs (n, K) are equal are one class: class_of (K,), and one column a class (n, C).
-
-    The last class is that of most labels, those that the reference lacks: the compiler follows it first.
-    """
-    num_labels = costs.shape[1]
-    if scalar:
-        present = np.unique(reference[reference < num_labels])
-        class_of = np.full(num_labels, len(present), np.int64)
-        class_of[present] = np.arange(len(present))
-        columns = np.empty((len(reference), len(present) + 1))
-        columns[:, :-1] = costs[:, present]
-        absent = np.flatnonzero(class_of == len(present))
-        columns[:, -1] = costs[:, absent[0]] if len(absent) else costs.max(initial=match)
-        return class_of, columns
-    columns, class_of = np.unique(costs, axis=1, return_inverse=True)
-    return class_of.reshape(-1).astype(np.int64), np.ascontiguousarray(columns)
 
 
 class EditDistance(AlignmentLoss):
@@ -190,7 +183,7 @@ class SmithWaterman(AlignmentLoss):
     over stretches y' of y and r' of r; a match is rewarded by its negative cost.
 
     Args:
-        match: the cost of a right label, below 0.
+        match: the cost of a right label, at most 0.
         substitution: the cost of a wrong one, or (K, K) costs, whose diagonal then replaces `match`.
         insertion, deletion, cap, max_states: as for `EditDistance`.
 

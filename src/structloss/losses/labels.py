@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.checks import UNKNOWN, first_bad_label
 
-Labels = Tensor | Sequence[Sequence[int] | Tensor]
+Labels = Tensor | NDArray[np.integer] | Sequence[Sequence[int] | Tensor]
 
-__all__ = ["UNKNOWN", "Labels", "as_lengths", "as_padded", "check_labels"]
+__all__ = ["UNKNOWN", "Labels", "as_lengths", "as_padded", "check_labels", "check_unknown"]
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -58,7 +60,12 @@ def _lengths_of_mask(mask: Tensor, batch: int, positions: int) -> Tensor:
 
 
 def as_padded(labels: Labels, name: str, device: torch.device | None = None) -> tuple[Tensor, Tensor | None]:
-    """Labels (..., B, T), and for a list of sequences their lengths (B,), padded with UNKNOWN."""
+    """Labels (..., B, T), and for a list of sequences their lengths (B,), padded with UNKNOWN.
+
+    An array is as a tensor: it has one width, and its padding is what is negative at the end of a row.
+    """
+    if isinstance(labels, np.ndarray) and np.issubdtype(labels.dtype, np.integer):
+        labels = torch.from_numpy(labels.astype(np.int64))
     if isinstance(labels, Tensor):
         if labels.dtype not in _INTEGERS:
             raise TypeError(f"{name}: got {labels.dtype}, but labels are integers")
@@ -79,6 +86,24 @@ def as_padded(labels: Labels, name: str, device: torch.device | None = None) -> 
     for b, row in enumerate(rows):
         padded[b, : row.numel()] = row
     return padded.to(device), lengths
+
+
+def check_unknown(labels: Tensor, lengths: Tensor | None, name: str) -> None:
+    """Raise for a negative label of (B, T) that neither is UNKNOWN nor padding.
+
+    Padding is what is beyond the length of a list, and what is negative at the end of a tensor's row (lengths None).
+    """
+    if torch.compiler.is_compiling() or not labels.numel():
+        return
+    places = torch.arange(1, labels.shape[-1] + 1, device=labels.device)
+    if lengths is None:
+        lengths = torch.where(labels >= 0, places, 0).amax(-1)
+    wrong = (places <= lengths[..., None]) & (labels < 0) & (labels != UNKNOWN)
+    if wrong.any():
+        place = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"{name}: {name}{place} is {int(labels[tuple(place)])}, but labels are at least 0, or {UNKNOWN} for unknown"
+        )
 
 
 def check_labels(labels: Tensor, lengths: Tensor, num_labels: int, name: str, allow_unknown: bool) -> None:

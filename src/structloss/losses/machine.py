@@ -1,11 +1,8 @@
 """Losses that are not sums over positions: each has a direct definition, and a machine for each reference."""
 
-import math
-import threading
 from abc import abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeVar, overload
+from typing import overload
 
 import numpy as np
 import torch
@@ -13,28 +10,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.automata import LossAutomaton, OpenAutomaton
-from structloss.automata.automaton import MAX_STATES
+from structloss.automata.automaton import MAX_STATES, check_num_labels
 from structloss.losses.base import Loss
+from structloss.losses.cache import CACHE, M
 from structloss.losses.labels import Labels, as_lengths, as_padded
 
 String = NDArray[np.int64]
-
-M = TypeVar("M", LossAutomaton, OpenAutomaton)
 
 
 class MachineLoss(Loss):
     """A loss of two strings that compiles to a deterministic machine.
 
-    Machines are kept and used again, those asked for last, up to `cache_bytes` of them.
+    Machines are kept and used again: see `structloss.cache_info`.
     """
 
-    cache_bytes = 2**30
-
     def __init__(self, max_states: int = MAX_STATES) -> None:
-        if max_states < 1:
-            raise ValueError(f"max_states: got {max_states}, but wanted at least 1")
+        if not isinstance(max_states, int) or max_states < 1:
+            raise ValueError(f"max_states: got {max_states!r}, but wanted a whole number of at least 1")
         self.max_states = max_states
-        self._cache = MachineCache()
+        self._owner = CACHE.owner(self)
 
     @abstractmethod
     def distance(self, y: String, reference: String) -> float:
@@ -48,7 +42,7 @@ class MachineLoss(Loss):
         answers, own = as_padded(y, "y")
         references, reference_lengths = as_padded(reference, "reference")
         device = answers.device
-        rows = answers.reshape(-1, answers.shape[-1]) if answers.numel() else answers.flatten(0, -2)
+        rows = answers.flatten(0, -2)
         batch = answers.shape[-2]
         if references.shape[-2] != batch:
             raise ValueError(f"reference: got {references.shape[-2]} references for {batch} answers")
@@ -56,7 +50,8 @@ class MachineLoss(Loss):
             own = as_lengths(lengths, batch, answers.shape[-1], device)
         sizes = (rows >= 0).sum(1) if own is None else own.repeat(rows.shape[0] // max(1, batch))
         if reference_lengths is None:
-            reference_lengths = sizes[:batch] if references.shape == answers.shape[-2:] else (references >= 0).sum(1)
+            alike = references.shape == answers.shape[-2:] and len(sizes)
+            reference_lengths = sizes[:batch] if alike else (references >= 0).sum(1)
         strings = [row[:size] for row, size in zip(rows.cpu().numpy(), sizes.tolist(), strict=True)]
         wanted = [r[:size] for r, size in zip(references.cpu().numpy(), reference_lengths.tolist(), strict=True)]
         values = [self.distance(string, wanted[i % batch]) for i, string in enumerate(strings)]
@@ -88,8 +83,6 @@ class MachineLoss(Loss):
         string = np.ascontiguousarray(reference, np.int64)
         if string.ndim != 1 or (string < 0).any():
             raise ValueError(f"reference: got {reference!r:.60}, but wanted one sequence of labels of at least 0")
-        if num_labels < 1:
-            raise ValueError(f"num_labels: got {num_labels}, but wanted at least 1")
         if length is None:
             return self.open(string, num_labels, absolute=False)
         if length < 0:
@@ -98,15 +91,17 @@ class MachineLoss(Loss):
 
     def machine(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
         """What `compile` gives, from the cache if it is there."""
+        check_num_labels(num_labels)
         key = (reference.tobytes(), num_labels, length, absolute)
         return self.kept(key, lambda: self.compile(reference, num_labels, length, absolute))
 
-    def kept(self, key: Hashable, make: Callable[[], M]) -> M:
+    def kept(self, key: tuple[Hashable, ...], make: Callable[[], M]) -> M:
         """The machine of this key, from the cache if it is there."""
-        return self._cache.get(key, make, self.cache_bytes)
+        return CACHE.get(self._owner, key, make)
 
     def open(self, reference: String, num_labels: int, absolute: bool) -> OpenAutomaton:
         """What `compile_open` gives, from the cache if it is there."""
+        check_num_labels(num_labels)
         key = (reference.tobytes(), num_labels, None, absolute)
         return self.kept(key, lambda: self.compile_open(reference, num_labels, absolute))
 
@@ -114,6 +109,7 @@ class MachineLoss(Loss):
         self, reference: String, num_labels: int, strings: tuple[tuple[int, ...], ...], length: int, absolute: bool
     ) -> LossAutomaton:
         """The machine of what `length` symbols write, symbol k writing strings[k]: see `OpenAutomaton.levelled`."""
+        check_num_labels(num_labels)
         key = (reference.tobytes(), num_labels, length, absolute, strings)
         if all(len(string) == 1 for string in strings):  # as many labels as symbols: a known length is worth much
             labels = np.array([string[0] for string in strings])
@@ -121,44 +117,9 @@ class MachineLoss(Loss):
         return self.kept(key, lambda: self.compile_open(reference, num_labels, absolute).levelled(strings, length))
 
     def __getstate__(self) -> dict[str, object]:
-        """Cached machines stay behind."""
-        return {k: v for k, v in vars(self).items() if k != "_cache"}
+        """Kept machines stay behind."""
+        return {k: v for k, v in vars(self).items() if k != "_owner"}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
-        self._cache = MachineCache()
-
-
-class MachineCache:
-    """The machines asked for last, up to so many bytes of them; several threads may ask."""
-
-    def __init__(self) -> None:
-        self._machines: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
-        self._lock = threading.Lock()
-        self.num_bytes = 0
-
-    def clear(self) -> None:
-        """Forget all."""
-        with self._lock:
-            self._machines.clear()
-            self.num_bytes = 0
-
-    def get(self, key: Hashable, make: Callable[[], M], most_bytes: int) -> M:
-        """The machine of this key, made where it is not there."""
-        with self._lock:
-            found = self._machines.get(key)
-        machine: M = make() if found is None else found[0]
-        with self._lock:
-            _, before = self._machines.pop(key, (None, 0))
-            self._machines[key] = machine, machine.num_bytes  # one for strings of any length may have grown
-            self.num_bytes += machine.num_bytes - before
-            while self.num_bytes > most_bytes and len(self._machines) > 1:
-                self.num_bytes -= self._machines.popitem(last=False)[1][1]
-        return machine
-
-
-def check_smoothing(smoothing: float) -> float:
-    """Raise unless it is a finite number of at least 0."""
-    if not (smoothing >= 0 and math.isfinite(smoothing)):
-        raise ValueError(f"smoothing: got {smoothing!r}, but wanted a finite number of at least 0")
-    return float(smoothing)
+        self._owner = CACHE.owner(self)

@@ -11,7 +11,8 @@ from structloss.automata import LossAutomaton, TooManyStatesError
 from structloss.automata.automaton import MAX_STATES
 from structloss.automata.rational import RationalAutomaton
 from structloss.kernels.machines import count_machine
-from structloss.losses.machine import MachineLoss, String, check_smoothing
+from structloss.losses.machine import MachineLoss, String
+from structloss.losses.numbers import check_at_least_zero
 
 
 class NGram(MachineLoss):
@@ -37,7 +38,7 @@ class NGram(MachineLoss):
         super().__init__(max_states)
         if not isinstance(n, int) or n < 1:
             raise ValueError(f"n: got {n!r}, but wanted a whole number of at least 1")
-        self.n, self.smoothing = n, check_smoothing(smoothing)
+        self.n, self.smoothing = n, check_at_least_zero(smoothing, "smoothing")
 
     def __repr__(self) -> str:
         return f"NGram(n={self.n}, smoothing={self.smoothing})"

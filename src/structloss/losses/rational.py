@@ -10,7 +10,8 @@ from structloss.automata import LossAutomaton
 from structloss.automata.automaton import MAX_STATES, TooManyStatesError
 from structloss.automata.rational import RationalAutomaton
 from structloss.automata.transducer import Transducer
-from structloss.losses.machine import MachineLoss, String, check_smoothing
+from structloss.losses.machine import MachineLoss, String
+from structloss.losses.numbers import check_at_least_zero
 
 _MOST_BYTES = 1 << 30  # of the matrices of a machine
 
@@ -49,7 +50,7 @@ class RationalLoss(MachineLoss):
         max_states: int = MAX_STATES,
     ) -> None:
         super().__init__(max_states)
-        self.smoothing = check_smoothing(smoothing)
+        self.smoothing = check_at_least_zero(smoothing, "smoothing")
         self.transducer = Transducer.read(transducer, symbols, "real")
         for arc in self.transducer.arcs:
             if arc.weight < 0:

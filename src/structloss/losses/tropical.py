@@ -13,6 +13,7 @@ from structloss.automata.transducer import Transducer
 from structloss.automata.tropical import AcceptorBuilder, TropicalAutomaton, compile_acceptor, open_limits
 from structloss.kernels.determinise import Acceptor
 from structloss.losses.machine import MachineLoss, String
+from structloss.losses.numbers import check_cap
 
 
 class TropicalLoss(MachineLoss):
@@ -44,10 +45,8 @@ class TropicalLoss(MachineLoss):
         max_states: int = MAX_STATES,
     ) -> None:
         super().__init__(max_states)
-        if cap is not None and not cap >= 0:
-            raise ValueError(f"cap: got {cap!r}, but wanted at least 0, or None")
+        self.cap = check_cap(cap)
         self.transducer = Transducer.read(transducer, symbols, "tropical")
-        self.cap = cap
 
     def __repr__(self) -> str:
         return f"TropicalLoss({self.transducer.num_states} states, {len(self.transducer.arcs)} arcs, cap={self.cap})"

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from structloss.training.directory import write_bytes, write_text
+from structloss.files import write_bytes, write_text
 
 FILE = "finding.json"
 

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from structloss.automata import TooManyStatesError
 from structloss.automata.automaton import MAX_STATES
+from structloss.kernels.alignment import Pairs
 from structloss.kernels.enumeration import BIGRAM, EDIT, LOCAL, enumerate_strings
 from structloss.losses import EditDistance, NGram, SmithWaterman
+from structloss.losses.cache import clear_cache
 from structloss.losses.edit import AlignmentLoss
 from structloss.losses.machine import MachineLoss
 from structloss.reproduce import gradients, transducers
@@ -132,7 +134,7 @@ def ours(loss: MachineLoss) -> Gradient:
     """Q_w as the marginals of the augmented chain, no machine kept from before."""
 
     def gradient(potentials: Floats, reference: list[int]) -> Floats:
-        loss._cache.clear()
+        clear_cache()
         chain = Chain(torch.from_numpy(potentials)[None])
         found: Floats = chain.augment(loss, [reference]).marginals()[0].numpy()
         return found
@@ -147,12 +149,12 @@ def naive(loss: MachineLoss) -> Gradient:
         wanted, Q = np.array(reference), np.zeros_like(potentials)
         if isinstance(loss, AlignmentLoss):
             kind = EDIT if isinstance(loss, EditDistance) else LOCAL
-            costs, insertion, deletion = loss.pair_costs(wanted, ALPHABET), loss.insertion, loss.deletion
+            pairs, insertion, deletion = loss.pairs, loss.insertion, loss.deletion
         else:
             kind, insertion, deletion = BIGRAM, 0.0, 0.0
-            costs = np.zeros((ALPHABET, ALPHABET))
-            np.add.at(costs, (wanted[:-1], wanted[1:]), 1.0)
-        enumerate_strings(potentials, wanted, kind, costs, insertion, deletion, Q)
+            pairs = Pairs(0.0, 0.0, np.zeros((ALPHABET, ALPHABET)))
+            np.add.at(pairs.table, (wanted[:-1], wanted[1:]), 1.0)
+        enumerate_strings(potentials, wanted, kind, pairs, insertion, deletion, Q)
         return Q
 
     return gradient

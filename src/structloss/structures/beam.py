@@ -128,8 +128,8 @@ class _Beam:
         if len(states) <= self.beam:
             return np.arange(len(states))
         bounds = self.endings.bounds(states, t)
-        with np.errstate(invalid="ignore"):
-            rows = np.where(np.isneginf(alpha) | np.isneginf(bounds), -np.inf, alpha + bounds)
+        possible = (alpha > -np.inf) & (bounds > -np.inf)
+        rows = np.add(alpha, bounds, out=np.full_like(bounds, -np.inf), where=possible)
         summand = np.array([_logsumexp(row) for row in rows])
         order = np.argsort(-summand, kind="stable")
         self.dropped = max(float(np.logaddexp(self.dropped, _logsumexp(summand[order[self.beam :]]))), _LEAST)

@@ -13,12 +13,12 @@ from structloss.automata import LossAutomaton
 from structloss.kernels.checks import any_unknown
 from structloss.losses import Loss, MachineLoss, PositionLoss
 from structloss.losses.agreement import Agreement
-from structloss.losses.labels import Labels, as_lengths, as_padded, check_labels
+from structloss.losses.labels import UNKNOWN, Labels, as_lengths, as_padded, check_labels
 from structloss.structures import chain_native, chain_torch
 from structloss.structures.base import Strata, Structure
 from structloss.structures.beam import truncated
 from structloss.structures.chain_parts import Parts
-from structloss.structures.checks import at_least_float32, check_count, check_floating
+from structloss.structures.checks import at_least_float32, check_count, check_floating, check_scale
 from structloss.structures.engine import is_native
 from structloss.structures.machines import Augmentation, MachineBatch, Source, combined
 from structloss.structures.strata import machine_strata, strata_levels
@@ -357,6 +357,7 @@ class Chain(Structure):
             >>> sl.Chain(torch.zeros(1, 2, 2)).augment(sl.Hamming(), torch.tensor([[0, 1]])).argmax()
             tensor([[1, 0]])
         """
+        check_scale(scale)
         p = self._parts
         if beam is not None:
             return self._truncated(loss, reference, scale, beam)
@@ -429,17 +430,21 @@ class Chain(Structure):
         lengths = p.lengths.tolist()
         if own is None and p.writer is not None and not _one_each(p.writer):
             # What is written has a length of its own: a row's negative labels at the end are padding.
-            own = torch.where(labels >= 0, torch.arange(1, labels.shape[1] + 1), 0).amax(1)
+            ends = torch.where(labels >= 0, torch.arange(1, labels.shape[1] + 1, device=labels.device), 0)
+            own = ends.amax(1) if ends.shape[1] else ends.sum(1)
         if labels.shape[0] != len(lengths) or (own is None and labels.shape[1] != p.num_positions):
             wanted = (len(lengths), p.num_positions)
             raise ValueError(f"reference: got shape {tuple(labels.shape)}, but wanted {wanted}, or a list of sequences")
         sizes = lengths if own is None else own.tolist()
         strings = [row[:size] for row, size in zip(labels.cpu().numpy(), sizes, strict=True)]
         for b, string in enumerate(strings):
-            if (string < 0).any() and not isinstance(loss, PositionLoss | Agreement):
-                raise ValueError(
-                    f"reference: reference[{b}] has the label {string.min()}, but {loss!r} wants labels of at least 0"
-                )
+            partial = isinstance(loss, PositionLoss | Agreement)
+            wrong = (string < 0) & (string != UNKNOWN) if partial else string < 0
+            if wrong.any():
+                allowed = f"of at least 0, or {UNKNOWN} for unknown" if partial else "of at least 0"
+                who = "given" if isinstance(loss, Agreement) else repr(loss)
+                label = string[wrong.argmax()]
+                raise ValueError(f"reference: reference[{b}] has the label {label}, but {who} wants labels {allowed}")
         return strings
 
     def _position_costs(self, loss: Loss, reference: Labels) -> Tensor:

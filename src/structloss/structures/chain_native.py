@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from structloss.kernels import chain_lanes, chain_max, chain_sum, product_max, product_mean, product_sum
-from structloss.kernels.levels import DONE, EMPTY, NOT_A_NUMBER, OK, PLUS_INFINITY, Potentials
+from structloss.kernels.levels import DONE, EMPTY, LARGEST, NOT_A_NUMBER, OK, PLUS_INFINITY, Potentials
 from structloss.kernels.product import Machines, walk
 from structloss.kernels.workers import run
 from structloss.structures.chain_parts import Maybe, Parts, as_arrays, like
@@ -53,7 +53,7 @@ def raise_for(status: np.ndarray[Any, Any]) -> None:
     """Raise for the first example that a kernel found to be unfit."""
     if not status.size or status.max() <= OK:
         return
-    for code, found in ((NOT_A_NUMBER, "NaN"), (PLUS_INFINITY, "+inf")):
+    for code, found in ((NOT_A_NUMBER, "NaN"), (PLUS_INFINITY, f"+inf or a number above {LARGEST:g}")):
         bad = np.flatnonzero(status == code)
         if bad.size:
             raise ValueError(f"potentials: example {bad[0]} has {found}, but wanted numbers or -inf")
@@ -115,7 +115,7 @@ def _fill_log_partition(p: Potentials, machine: Augmentation | None, gradients: 
         m = machine.arrays
         _run(product_sum.log_partition, p, passes * machine.batch.widest, m, wanted, value, *arrays, status)
         raise_for(status)
-        return _tensor(value, p)
+        return as_tensor(value, gradients[0].dtype)
     if _fits_lanes(p):
         groups, (_, T, K) = -(-value.size // chain_lanes.LANES), p.unary.shape
         steps = value.size * T * K * (K // 4 + 2) * passes
@@ -123,7 +123,7 @@ def _fill_log_partition(p: Potentials, machine: Augmentation | None, gradients: 
     if value.size and status.max() > DONE:
         _run(chain_sum.log_partition, p, passes, wanted, value, *arrays, status)
         raise_for(status)
-    return _tensor(value, p)
+    return as_tensor(value, gradients[0].dtype)
 
 
 def _results(p: Potentials) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -132,9 +132,17 @@ def _results(p: Potentials) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
     return np.zeros(batch), np.zeros(batch, np.int64)
 
 
-def _tensor(value: np.ndarray[Any, Any], p: Potentials) -> Tensor:
-    """Sums are made in float64 and returned in the potentials' own precision."""
-    return torch.from_numpy(value.astype(p.unary.dtype, copy=False))
+def as_tensor(value: np.ndarray[Any, Any], dtype: torch.dtype) -> Tensor:
+    """Sums (..., B), made in float64, in the potentials' own precision; one that is more than it holds is an error."""
+    if value.size and not value.max() <= _LARGEST[dtype]:
+        b = int(np.argwhere(~(value <= _LARGEST[dtype]))[0, -1])
+        raise ValueError(
+            f"potentials: the scores of example {b} add up to more than {dtype} holds; wanted smaller ones"
+        )
+    return torch.from_numpy(value).to(dtype)
+
+
+_LARGEST = {dtype: torch.finfo(dtype).max for dtype in (torch.float32, torch.float64)}
 
 
 def _fits_lanes(p: Potentials) -> bool:
@@ -295,7 +303,7 @@ def _fill_expectation(p: Potentials, f: Potentials, machine: Joint | None, in_p:
         extra = (machine.first, f, machine.second_weight, machine.second_final)
         _run(product_mean.expectation, p, 6 * widest, *extra, wanted, value, *arrays, status)
     raise_for(status)
-    return _tensor(value, p)
+    return as_tensor(value, in_p[0].dtype)
 
 
 class _Expectation(torch.autograd.Function):
@@ -362,7 +370,7 @@ class _Score(torch.autograd.Function):
             value += losses
         ctx.save_for_backward(unary, table, start, end)
         ctx.labels, ctx.arrays, ctx.impossible = labels, arrays, value == -np.inf
-        return _tensor(value, arrays)
+        return as_tensor(value, like(unary, table).dtype)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:

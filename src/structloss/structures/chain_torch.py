@@ -5,7 +5,7 @@ state s and a history h; a chain that no machine augments has one machine state.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from structloss.kernels.product import Machines, unpack
 from structloss.structures.chain_parts import Parts
+from structloss.structures.checks import objection, unfit
 from structloss.structures.machines import joint
 
 
@@ -61,15 +62,14 @@ def amax(x: Tensor, dim: int) -> Tensor:
 
 
 def check(p: Parts) -> None:
-    """Raise if a potential that matters is NaN or +inf."""
+    """Raise if a potential that matters is NaN, +inf or too large."""
     if torch.compiler.is_compiling():
         return
     for t, level in enumerate(levels(p)):
-        wrong = (level.isnan() | level.isposinf()).flatten(1).any(1)
+        wrong = unfit(level)
         if wrong.any():
-            b = int(wrong.int().argmax())
-            found = "NaN" if level[b].isnan().any() else "+inf"
-            raise ValueError(f"potentials: example {b} has {found} at position {t}, but wanted numbers or -inf")
+            place = tuple(wrong.nonzero()[0].tolist())
+            raise ValueError(f"potentials: example {place[0]} has {objection(level[place], f' at position {t}')}")
 
 
 def levels(p: Parts) -> list[Tensor]:
@@ -188,18 +188,26 @@ def expectation(p: Parts, f: Parts) -> Tensor:
         m = machine_of(p, both.first)
         theirs = machine_of(f, both.first._replace(weight=both.second_weight, final=both.second_final))
     found = shares(p, m, create_graph=torch.is_grad_enabled())
-    total = p.any_potential.new_zeros(p.lengths.shape[0])
-    for t, (share, level) in enumerate(zip(found.levels, levels(f), strict=True)):
-        share = torch.where((t < p.lengths)[:, None, None], share, 0)
-        total = total + mean(share, level).sum((1, 2))
+    terms = [
+        (torch.where((t < p.lengths)[:, None, None], share, 0), level)
+        for t, (share, level) in enumerate(zip(found.levels, levels(f), strict=True))
+    ]
     if theirs is not None:
-        total = total + mean(found.weight, theirs.weight).sum((1, 2, 3)) + mean(found.final, theirs.final).sum(1)
-    return total
+        terms += [(found.weight, theirs.weight), (found.final, theirs.final)]
+    return mean(terms, p.any_potential.new_zeros(p.lengths.shape[0]))
 
 
-def mean(share: Tensor, value: Tensor) -> Tensor:
-    """share * value, 0 where the share is 0 and the value infinite."""
-    return share * torch.where(share > 0, value, 0)
+def mean(terms: Iterable[tuple[Tensor, Tensor]], total: Tensor) -> Tensor:
+    """total (B,) and the sum of each example's shares times values, pairs of tensors (B, ...).
+
+    What has no share adds nothing. -inf, with zero gradient, where something that has a share is -inf.
+    """
+    impossible = torch.zeros_like(total, dtype=torch.bool)
+    for share, value in terms:
+        outside = (share > 0) & value.isneginf()
+        impossible = impossible | outside.flatten(1).any(1)
+        total = total + (share * torch.where((share > 0) & ~outside, value, 0)).flatten(1).sum(1)
+    return torch.where(impossible, -math.inf, total)
 
 
 def score(p: Parts, y: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """What arguments of structures must be."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,28 @@ def check_floating(x: Tensor, name: str) -> None:
 def at_least_float32(x: Tensor) -> Tensor:
     """bfloat16 and float16 in float32."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def unfit(scores: Tensor) -> Tensor:
+    """Which scores are NaN, +inf, or so large that a sum of a million of them is no number."""
+    return ~(scores.detach() <= _largest(scores.dtype))
+
+
+def objection(score: Tensor, place: str = "") -> str:
+    """What is wrong with an unfit score: what it is, where, and what was wanted."""
+    if score.isfinite():
+        return f"{float(score):g}{place}, but wanted numbers of at most {_largest(score.dtype):.0e}, or -inf"
+    return f"{'NaN' if score.isnan() else '+inf'}{place}, but wanted numbers or -inf"
+
+
+def _largest(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype if dtype == torch.float64 else torch.float32).max * 2.0**-20
+
+
+def check_scale(scale: float) -> None:
+    """Raise unless what a loss is multiplied by is a finite number."""
+    if not math.isfinite(scale):
+        raise ValueError(f"scale: got {scale}, but wanted a finite number")
 
 
 def check_count(value: int, name: str) -> None:

@@ -15,7 +15,8 @@ from structloss.losses import Loss, MachineLoss, PositionLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.labels import Labels
 from structloss.structures.chain import Chain
-from structloss.structures.chain_native import raise_for
+from structloss.structures.chain_native import as_tensor, raise_for
+from structloss.structures.checks import check_scale
 from structloss.structures.derivatives import apply, guard
 from structloss.structures.machines import MachineBatch
 from structloss.structures.writers import Collapse
@@ -77,6 +78,7 @@ class CTC(Chain):
             >>> ctc.augment(sl.EditDistance(cap=2), [[1, 2]], -5.0).decode()
             [[1, 2]]
         """
+        check_scale(scale)
         for b, string in enumerate(self._strings(loss, reference)):
             if (string == self._blank).any():
                 raise ValueError(f"reference: reference[{b}] has the blank, {self._blank}; wanted labels without it")
@@ -96,8 +98,10 @@ class CTC(Chain):
         machines = self._endings(loss, references)
         worths, tops = [], np.zeros(len(references))
         for b, (_, final) in enumerate(machines):
+            if not np.isfinite(final).all():
+                return super().log_partition()
             span = machine.scale * final
-            if not np.isfinite(final).all() or span.max() - span.min() > _SPAN:
+            if span.max() - span.min() > _SPAN:
                 return super().log_partition()
             tops[b] = span.max()
             worths.append(np.exp(span - tops[b]))
@@ -152,7 +156,7 @@ class _Alignments(torch.autograd.Function):
         raise_for(status)
         ctx.save_for_backward(scores)
         ctx.gradient = gradient
-        return torch.from_numpy(value).to(scores.dtype)
+        return as_tensor(value, scores.dtype)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
@@ -194,7 +198,7 @@ class _Endings(torch.autograd.Function):
         raise_for(status)
         ctx.save_for_backward(scores)
         ctx.gradient = torch.from_numpy(gradient).to(scores.dtype)
-        return torch.from_numpy(value).to(scores.dtype)
+        return as_tensor(value, scores.dtype)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:

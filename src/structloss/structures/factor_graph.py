@@ -14,7 +14,7 @@ from structloss.losses.combined import WeightedSum
 from structloss.losses.labels import UNKNOWN, Labels, as_padded
 from structloss.structures import graph_beliefs, graph_native, graph_torch, relaxation
 from structloss.structures.base import Strata, Structure
-from structloss.structures.checks import check_count
+from structloss.structures.checks import check_count, check_scale
 from structloss.structures.derivatives import NoSecondDerivative, apply
 from structloss.structures.engine import is_native
 from structloss.structures.graph_builder import GraphBuilder
@@ -507,8 +507,7 @@ class FactorGraph(GraphBuilder, Structure):
 
         Under "lp" a relaxed solution r is scored with L(y, r), the expected loss of its random rounding.
         """
-        if not math.isfinite(scale):
-            raise ValueError(f"scale: got {scale}, but wanted a finite number")
+        check_scale(scale)
         p = self._parts
         return self._of(p.with_scores(p.unary + scale * self._flat(self._costs(loss, reference))), self._only)
 

@@ -6,20 +6,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structloss.structures.checks import at_least_float32, check_floating
+from structloss.structures.checks import at_least_float32, check_floating, objection, unfit
 from structloss.structures.graph_parts import Factors, Ints, Variables
 
 Ragged = Tensor | Sequence[Tensor]
 
 
 def check_numbers(x: Tensor, name: str, b: int | None = None) -> None:
-    """Raise if a score is NaN or +inf; x is of example b, or has the examples as its first axis."""
-    wrong = x.detach().isnan() | x.detach().isposinf()
+    """Raise if a score is NaN, +inf or too large; x is of example b, or has the examples as its first axis."""
+    wrong = unfit(x)
     if wrong.any():
         place = wrong.nonzero()[0].tolist()
-        found = "NaN" if x[tuple(place)].isnan() else "+inf"
+        score = x[tuple(place)]
         example, place = (place[0], place[1:]) if b is None else (b, place)
-        raise ValueError(f"{name}: example {example} has {found} at {tuple(place)}, but wanted numbers or -inf")
+        raise ValueError(f"{name}: example {example} has {objection(score, f' at {tuple(place)}')}")
 
 
 def as_rows(scores: Ragged, name: str, dims: int, axes: str) -> list[Tensor] | Tensor:

@@ -69,7 +69,7 @@ def marginals(p: Parts, plans: Plans, create_graph: bool) -> tuple[Tensor, Tenso
             x if create_graph and x.requires_grad else x.detach().requires_grad_() for x in (p.unary, p.tables)
         )
         value = log_partition(p.with_scores(unary, tables), plans)
-        value = torch.where(value > -math.inf, value, 0).sum()
+        value = torch.where(value > -math.inf, value, 0).sum() + 0 * unary.sum()  # even where there are no variables
         found = torch.autograd.grad(value, (unary, tables), create_graph=create_graph, allow_unused=True)
     a, b = (torch.zeros_like(x) if d is None else d for d, x in zip(found, (unary, tables), strict=True))
     return a, b
@@ -79,5 +79,8 @@ def expectation(p: Parts, f: Parts, plans: Plans) -> Tensor:
     """E[score under f], of what is drawn under p: each cell's probability times its score. (B,)"""
     shares = marginals(p, plans, torch.is_grad_enabled())
     scores = (f.unary, f.tables)
-    weighed = (x * torch.where(x == 0, 0, y) for x, y in zip(shares, scores, strict=True))
-    return p.summed(*weighed)
+    outside = [(x > 0) & y.isneginf() for x, y in zip(shares, scores, strict=True)]
+    weighed = (x * torch.where((x == 0) | out, 0, y) for x, y, out in zip(shares, scores, outside, strict=True))
+    total = p.summed(*weighed)
+    impossible = p.summed(*(out.to(total.dtype) for out in outside)) > 0
+    return torch.where(impossible, -math.inf, total)  # with zero gradient

@@ -19,7 +19,7 @@ from structloss.losses import Loss, MachineLoss, PositionLoss
 from structloss.losses.labels import UNKNOWN, Labels, as_padded
 from structloss.structures import lattice_native, lattice_text, lattice_torch
 from structloss.structures.base import Strata, Structure
-from structloss.structures.checks import at_least_float32, check_count, check_floating
+from structloss.structures.checks import at_least_float32, check_count, check_floating, check_scale, objection, unfit
 from structloss.structures.ctc import CTC
 from structloss.structures.engine import is_native
 from structloss.structures.lattice_strings import best_strings
@@ -456,6 +456,7 @@ class Lattice(Structure):
             >>> lattice.augment(sl.EditDistance(), [[0, 0]]).decode()
             [[1, 0]]
         """
+        check_scale(scale)
         return self._with_machines(self._machines(loss, reference, absolute=False), scale)
 
     def _with_machines(self, machines: Machines, scale: float) -> Self:
@@ -491,7 +492,7 @@ class Lattice(Structure):
             raise ValueError(f"reference: got shape {tuple(labels.shape)}, but wanted {wanted}")
         rows = labels.cpu().numpy()
         if lengths is None:
-            sizes = np.where((rows >= 0).any(1), rows.shape[1] - (rows[:, ::-1] >= 0).argmax(1), 0).tolist()
+            sizes = ((rows >= 0) * np.arange(1, rows.shape[1] + 1)).max(1, initial=0).tolist()
         else:
             sizes = lengths.tolist()
         return [np.ascontiguousarray(row[:size]) for row, size in zip(rows, sizes, strict=True)]
@@ -684,12 +685,9 @@ def _as_scores(scores: Tensor | Sequence[Tensor], sizes: Ints) -> Tensor:
             f"scores: got shape {tuple(scores.shape)}, but wanted ({int(sizes.sum())},), one for each of the arcs of "
             f"{len(sizes)} examples in order"
         )
-    wrong = scores.detach().isnan() | scores.detach().isposinf()
+    wrong = unfit(scores)
     if wrong.any():
         i = int(wrong.int().argmax())
         b = int(np.searchsorted(np.cumsum(sizes), i, side="right"))
-        found = "NaN" if scores[i].isnan() else "+inf"
-        raise ValueError(
-            f"scores: example {b} has {found} at arc {i - int(sizes[:b].sum())}, but wanted numbers or -inf"
-        )
+        raise ValueError(f"scores: example {b} has {objection(scores[i], f' at arc {i - int(sizes[:b].sum())}')}")
     return at_least_float32(scores)

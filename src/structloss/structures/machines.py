@@ -56,19 +56,19 @@ class MachineBatch:
         for b, m in enumerate(machines):
             arc_begin[b, : m.length + 1] = arc_base[b] + m.offsets[:-1] * classes[b]
             sizes[b, : m.length + 1] = m.sizes
-        weights = [np.empty(0)]
+        weights: list[Floats] = []
         if not all(m.is_absolute for m in machines):
             weights = [np.zeros(m.next_state.size) if m.is_absolute else m.by_class[1] for m in machines]
         finals = [m.final[m.offsets[-2] :] for m in machines]
         final_begin = np.concatenate([[0], np.cumsum([len(f) for f in finals])])[:-1]
         return Machines(
-            np.stack([m.class_of for m in machines]),
+            np.stack([m.class_of for m in machines] or [np.zeros(0, np.int64)])[: len(machines)],
             classes,
-            np.concatenate([m.by_class[0] for m in machines]),
-            np.concatenate(weights),
+            np.concatenate([np.empty(0, np.int32), *(m.by_class[0] for m in machines)]),
+            np.concatenate([np.empty(0), *weights]),
             arc_begin,
             sizes,
-            np.concatenate(finals),
+            np.concatenate([np.empty(0), *finals]),
             final_begin.astype(np.int64),
         )
 

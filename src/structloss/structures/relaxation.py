@@ -20,10 +20,11 @@ Floats = NDArray[np.float64]
 class Certificate:
     """How good an answer is, for each example (B,).
 
-    No output scores more than `dual`, and the solution, which may be fractional, has the value `primal`; `gap` is their
-    difference. Where `integral`, the solution is an output, and the best one up to the gap. `violation` is the
+    No output scores more than `dual`, and the solution, which may be fractional, has the value `primal`; `gap` is how
+    far they are apart. Where `integral`, the solution is an output, and the best one up to the gap. `violation` is the
     probability that a fractional solution gives to forbidden cells of tables: 0, but for rounding, where none is -inf.
-    `converged` says whether the gap that was asked for was reached.
+    Such cells are not counted in `primal`, which may then be above `dual`. `converged` says whether the gap that was
+    asked for was reached, by a solution that gives at most as much to forbidden cells.
     """
 
     primal: Tensor
@@ -34,8 +35,8 @@ class Certificate:
 
     @property
     def gap(self) -> Tensor:
-        """dual - primal; 0 where there is no output at all, inf where the solution is not allowed."""
-        gap = torch.where(self.dual.isfinite(), (self.dual - self.primal).clamp(min=0), 0)
+        """|dual - primal|; 0 where there is no output at all, inf where the solution is not allowed."""
+        gap = torch.where(self.dual.isfinite(), (self.dual - self.primal).abs(), 0)
         return torch.where(~self.converged & (self.violation > 0), torch.inf, gap)
 
 

@@ -12,7 +12,7 @@ from structloss.losses import Loss
 from structloss.losses.labels import Labels, as_padded
 from structloss.structures import segmentation_native, segmentation_torch
 from structloss.structures.base import Strata, Structure
-from structloss.structures.checks import check_count, check_floating
+from structloss.structures.checks import check_count, check_floating, objection, unfit
 from structloss.structures.derivatives import apply
 from structloss.structures.engine import is_native
 from structloss.structures.segmentation_search import best_paths
@@ -226,12 +226,11 @@ def check_scores(x: Tensor, name: str, shape: tuple[int, ...], within: Tensor) -
     check_floating(x, name)
     if tuple(x.shape) != shape:
         raise ValueError(f"{name}: got shape {tuple(x.shape)}, but wanted {shape}")
-    wrong = (x.detach().isnan() | x.detach().isposinf()) & within
+    wrong = unfit(x) & within
     if wrong.any():
         place = wrong.nonzero()[0].tolist()
-        found = "NaN" if x[tuple(place)].isnan() else "+inf"
-        whose = f"example {place[0]} has {found}" if x.dim() > 2 else f"got {found}"
-        raise ValueError(f"{name}: {whose} at {tuple(place)}, but wanted numbers or -inf")
+        whose = f"example {place[0]} has" if x.dim() > 2 else "got"
+        raise ValueError(f"{name}: {whose} {objection(x[tuple(place)], f' at {tuple(place)}')}")
     return x if bool(within.all()) else apply(_Within, x, within)
 
 

@@ -12,7 +12,7 @@ from structloss.kernels.segmentation_max import Levels
 from structloss.losses import Loss
 from structloss.losses.boundary import BoundaryLoss
 from structloss.losses.labels import UNKNOWN, Labels, as_lengths, as_padded
-from structloss.structures.checks import at_least_float32
+from structloss.structures.checks import at_least_float32, check_scale
 from structloss.structures.segmental import Segmental, check_alike, check_scores, longest_duration
 from structloss.structures.segmentation_strata import levels_of
 from structloss.structures.segments import Parts, limits_of
@@ -196,6 +196,7 @@ class Segmentation(Segmental):
             >>> sl.Segmentation(torch.zeros(1, 2, 9)).augment(sl.BoundaryInsensitive(1), [[0, 3]]).argmax()
             tensor([[0, 8]])
         """
+        check_scale(scale)
         p, costs = self._parts, self._costs(loss, reference, self._parts.opening.dtype)
         return self._of(p.replace(opening=p.opening + scale * costs), self._only)
 

@@ -90,14 +90,9 @@ def marginals(p: Parts, create_graph: bool) -> Tensor:
 
 def expectation(p: Parts, f: Parts) -> Tensor:
     """E[score under f], of what is drawn under p; what has probability 0 adds nothing. (B,)"""
-    total = p.opening.new_zeros(p.opening.shape[0])
-    impossible = torch.zeros_like(total, dtype=torch.bool)
-    for share, value in zip(shares(p, torch.is_grad_enabled()), expanded(f).potentials, strict=True):
-        if share is not None and value is not None:
-            outside = (share > 0) & value.isneginf()
-            impossible = impossible | outside.flatten(1).any(1)
-            total = total + mean(share, torch.where(outside, 0, value)).flatten(1).sum(1)
-    return torch.where(impossible, -math.inf, total)
+    pairs = zip(shares(p, torch.is_grad_enabled()), expanded(f).potentials, strict=True)
+    terms = ((share, value) for share, value in pairs if share is not None and value is not None)
+    return mean(terms, p.opening.new_zeros(p.opening.shape[0]))
 
 
 def walk(p: Parts, beta: list[Tensor], combine: Combine, n: int, pick_state: Pick, pick_duration: Pick) -> Tensor:

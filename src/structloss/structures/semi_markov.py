@@ -10,7 +10,7 @@ from torch import Tensor
 from structloss.kernels.segmentation_max import Levels
 from structloss.losses import Loss, PositionLoss
 from structloss.losses.labels import UNKNOWN, Labels, as_lengths, as_padded
-from structloss.structures.checks import at_least_float32
+from structloss.structures.checks import at_least_float32, check_scale
 from structloss.structures.segmental import Segmental, check_alike, check_scores, longest_duration
 from structloss.structures.segmentation_strata import levels_of
 from structloss.structures.segments import Parts, limits_of
@@ -187,6 +187,7 @@ class SemiMarkov(Segmental):
             >>> sl.SemiMarkov(torch.zeros(1, 3, 2)).augment(sl.Hamming(), torch.tensor([[1, 1, 0]])).decode()
             [[0, 1]]
         """
+        check_scale(scale)
         p, costs = self._parts, self._costs(loss, reference, self._parts.opening.dtype)
         return self._of(p.replace(frames=p.frames + scale * costs), self._only)
 

@@ -63,7 +63,7 @@ def machine_strata(p: Parts, batch: MachineBatch, search: Callable[[Parts, Machi
     """The best output at each loss of absolute machines: one search for each value."""
     both = joint(p.machine, Augmentation(batch, 1.0))
     final, begin = both.second_final, both.first.final_begin
-    ends = [*begin[1:].tolist(), len(final)]
+    ends = [*begin.tolist(), len(final)][1:]
     values = [distinct(final[i:j]) for i, j in zip(begin, ends, strict=True)]
     most = max([len(v) for v in values], default=1) or 1
     losses, exists = (
@@ -79,6 +79,6 @@ def machine_strata(p: Parts, batch: MachineBatch, search: Callable[[Parts, Machi
                 wanted[i:j][np.abs(final[i:j] - values[b][k]) < 1e-8] = 0.0
         labels, found = search(p, both.first._replace(final=both.first.final + wanted))
         outputs[:, k] = labels.cpu()
-        exists[:, k] = found.cpu() & torch.tensor([k < len(v) for v in values])
+        exists[:, k] = found.cpu() & torch.tensor([k < len(v) for v in values], dtype=torch.bool)
     like = p.any_potential
     return Strata(losses.to(like), outputs.to(like.device), exists.to(like.device))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from structloss.files import write_text
 from structloss.training.task import DataError, Task, TaskModel
 
 T = TypeVar("T", bound=Task)
@@ -22,21 +23,6 @@ def file_name(text: str) -> str:
         'direct-epsilon=0.5'
     """
     return "".join(c if c.isalnum() or c in ".=-" else "-" for c in text)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write under a temporary name, then rename."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write under a temporary name, then rename; where that fails, nothing is left of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.rename(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def save(folder: Path, task: Task, model: TaskModel, metrics: Mapping[str, Any]) -> None:
@@ -76,4 +62,12 @@ def load(folder: Path, tasks: Mapping[str, T]) -> tuple[T, TaskModel]:
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{weights_path}: does not hold the weights of this model ({reason})") from None
+    check_weights(model, weights_path)
     return task, model.eval()
+
+
+def check_weights(model: TaskModel, path: Path) -> None:
+    """Raise a `DataError` that names the file if one of the weights read from it is NaN."""
+    for name, x in model.state_dict().items():
+        if x.is_floating_point() and x.isnan().any():
+            raise DataError(f"{path}: {name} has NaN, but wanted numbers")

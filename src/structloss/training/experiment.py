@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
+from structloss.files import write_text
 from structloss.objectives import Objective
-from structloss.training.directory import load, write_text
+from structloss.training.directory import load
 from structloss.training.fit import Plan, fit, is_first_process
 from structloss.training.task import Example, FileTask, Task, TaskModel, predict
 

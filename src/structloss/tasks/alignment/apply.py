@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from structloss.files import check_output
 from structloss.tasks.alignment import audio, transcripts, words
 from structloss.tasks.alignment.frontend import features, seconds_of
 from structloss.tasks.alignment.segments import Segments
@@ -96,8 +97,9 @@ def _start(folder: Path) -> None:
 
 def _work(job: Job) -> Done:
     try:
-        segments = align(_model, job.audio, phones_in(job.transcript))
         job.out.parent.mkdir(parents=True, exist_ok=True)
+        check_output(job.out, job.audio, job.transcript)
+        segments = align(_model, job.audio, phones_in(job.transcript))
         transcripts.write(job.out, segments)
     except (ValueError, OSError) as error:
         return Done(job, error=str(error))

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from structloss.files import write_bytes
 from structloss.tasks.alignment.extras import speech_module
 from structloss.tasks.alignment.resample import resample
 from structloss.text import DataError
-from structloss.training.directory import write_bytes
 
 RATE = 16_000  # samples a second
 SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".sph", ".nist")  # of recordings in a folder, in any case of letters

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from structloss.files import write_text
 from structloss.tasks.alignment import audio, transcripts
 from structloss.tasks.alignment.phones import SILENCE, SYNTHESISED
 from structloss.tasks.alignment.recordings import Recording
 from structloss.tasks.alignment.segments import Segments
 from structloss.tasks.alignment.voices import Voice, check_text, speak, voice_of
-from structloss.training.directory import write_text
 from structloss.training.task import DataError
 
 _AT_ONCE = 100  # sentences in a temporary folder

@@ -9,6 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from structloss.files import write_bytes
 from structloss.losses import Loss
 from structloss.naming import build, loss_of, objective_of, split
 from structloss.objectives import DirectLoss, Hinge, NegativeLogLikelihood, Objective
@@ -17,7 +18,7 @@ from structloss.tasks.alignment.classifier import KernelClassifier
 from structloss.tasks.alignment.frames import Frames, FrameTagger
 from structloss.tasks.alignment.task import Aligner, Alignment, feature_scale
 from structloss.tasks.alignment.utterance import Utterance
-from structloss.training.directory import file_name, load, write_bytes
+from structloss.training.directory import file_name, load
 from structloss.training.fit import Plan, fit
 
 PAPER = (1500, 1796, 100)  # utterances for the classifier, for the weights, and held out

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from structloss.files import write_text
 from structloss.tasks.alignment import textgrid
 from structloss.tasks.alignment.segments import Interval, Segments
 from structloss.text import DataError, columns, numbered_lines
-from structloss.training.directory import write_text
 
 SUFFIXES = (".textgrid", ".lab", ".phn", ".segs")  # in any case of letters
 
