@@ -160,6 +160,19 @@ def collect(g: Graph, p: Plan, b: int, unary: Array, tables: Array, r: Room) -> 
 
 
 @exact_kernel
+def normalise(values: Array, size: int) -> None:
+    """values[:size] = their softmax: exact however large they are, which exp(value - log of the sum) is not."""
+    top, total = -np.inf, 0.0
+    for k in range(size):
+        top = max(top, values[k])
+    for k in range(size):
+        values[k] = exp_nonpositive(values[k] - top)
+        total += values[k]
+    for k in range(size):
+        values[k] /= total
+
+
+@exact_kernel
 def log_partition(
     worker: int, workers: int, g: Graph, p: Plan, examples: Labels, unary: Array, tables: Array, value: Array,
     unary_share: Array, table_share: Array,
@@ -179,8 +192,9 @@ def log_partition(
             for s in range(p.messages[i], p.messages[i + 1]):
                 if mass[s] > 0:
                     fill_values(g, p, b, i, unary, tables, r.messages, r.base, r.values)
+                    normalise(r.values, p.sizes[i])
                     for k in range(p.sizes[i]):
-                        r.values[k] = mass[s] * exp_nonpositive(r.values[k] - r.messages[s])
+                        r.values[k] *= mass[s]
                     hand_down(g, p, b, i, r.base, r.values, unary_share, table_share, mass)
                 next_assignment(p, i, r.base, r.counter)
 
@@ -209,8 +223,9 @@ def expectation(
                 if r.messages[s] > -np.inf:
                     fill_values(g, p, b, i, unary, tables, r.messages, r.base, r.values)
                     fill_values(g, p, b, i, f_unary, f_tables, f.messages, r.base, f.values)
+                    normalise(r.values, p.sizes[i])
                     for k in range(p.sizes[i]):
-                        q = np.exp(r.values[k] - r.messages[s])
+                        q = r.values[k]
                         if q > 0:
                             f.messages[s] += q * f.values[k]
                 next_assignment(p, i, r.base, r.counter)
@@ -228,8 +243,9 @@ def expectation(
                 if mass[s] > 0:
                     fill_values(g, p, b, i, unary, tables, r.messages, r.base, r.values)
                     fill_values(g, p, b, i, f_unary, f_tables, f.messages, r.base, f.values)
+                    normalise(r.values, p.sizes[i])
                     for k in range(p.sizes[i]):
-                        q = np.exp(r.values[k] - r.messages[s])
+                        q = r.values[k]
                         r.values[k] = mass[s] * q
                         if q > 0:
                             f.values[k] = mass_change[s] * q + mass[s] * q * (f.values[k] - f.messages[s])
