@@ -14,7 +14,7 @@ from structloss.cli import app
 from structloss.objectives import NegativeLogLikelihood
 from structloss.training.compare import Outcome, Trial, num_epochs
 from structloss.training.experiment import Result
-from structloss.training.fit import Plan
+from structloss.training.plan import Plan
 
 files, _one_thread = training.files, training._one_thread
 
@@ -64,7 +64,7 @@ def test_a_comparison_and_its_resumption(files: Path) -> None:
     assert again == written
     other = run("compare", *common, *more, "--resume", "--lr", 0.5)
     assert other.exit_code == 2
-    assert "was made of other data or with other settings" in other.output.replace("\n", " ")
+    assert "is of another run, so it cannot be resumed (lr: was 0.1, is 0.5)" in other.output.replace("\n", " ")
 
 
 def test_bad_options_and_files_leave_nothing_behind(files: Path) -> None:

@@ -19,10 +19,12 @@ pytest.importorskip("lightning", reason="Lightning (the extra train) is not inst
 from structloss.cli import app
 from structloss.naming import objective_of
 from structloss.tasks import TASKS
+from structloss.training.batches import nodes
 from structloss.training.directory import load
 from structloss.training.experiment import Data
 from structloss.training.experiment import run as experiment
-from structloss.training.fit import Plan, _MovingAverage, _nodes
+from structloss.training.fit import _MovingAverage
+from structloss.training.plan import Plan
 from structloss.training.task import DataError
 
 
@@ -218,10 +220,10 @@ def test_weights_are_averaged_and_a_resumed_run_goes_on_with_the_average(files: 
 def test_machines_are_counted_from_what_torchrun_says(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    assert _nodes() == 1
+    assert nodes() == 1
     monkeypatch.setenv("WORLD_SIZE", "6")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert _nodes() == 3
+    assert nodes() == 3
 
 
 def test_a_moving_average_forgets_the_beginning() -> None:
