@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from structloss.cli.prepare import said_plainly
 from structloss.training import interruption, processes
+from structloss.training.batches import is_first_process
 
 PROCESSES_GRACE = processes.GRACE
 GO_ON = "structloss: interrupted; the same command with --resume goes on from the last checkpoint"
@@ -15,6 +16,7 @@ GO_ON = "structloss: interrupted; the same command with --resume goes on from th
 def running(farewell: str, grace: float = interruption.GRACE) -> Iterator[None]:
     """Ctrl-C and SIGTERM end it within seconds, with the farewell; what is wrong is one line, and exit code 2."""
     interruption.end_with_parent()
+    farewell = farewell if is_first_process() else ""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("structloss: %(message)s"))
     logger = logging.getLogger("structloss.training")

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from structloss.objectives import NegativeLogLikelihood, Objective
 from structloss.training import interruption
-from structloss.training.batches import LengthBatches, nodes, world
+from structloss.training.batches import LengthBatches, is_first_process, nodes, world
 from structloss.training.directory import save
 from structloss.training.plan import Plan
 from structloss.training.task import Example, Task, TaskModel, predict
@@ -170,6 +170,8 @@ def fit(
     for name in ("lightning", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     lightning.seed_everything(plan.seed, verbose=False)
+    if plan.devices > 1 and is_first_process():
+        interruption.be_parent()
     training = Training(task, model, objective, train, dev, plan)
     monitor, mode = f"dev_{task.metric}", "max" if task.maximise else "min"
     callbacks: list[Callback] = [

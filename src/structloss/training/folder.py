@@ -41,7 +41,7 @@ def begin(out: Path, plan: Plan, made: Mapping[str, Any]) -> Path | None:
             if other.name > path.name:  # is damaged
                 other.unlink(missing_ok=True)
         epochs, batches = len(checkpoint["history"]), checkpoint["batches"]
-        _say.info(f"{out}: goes on after {epochs} epochs" + (f" and {batches} batches" if batches else ""))
+        _say.info(f"{out}: goes on after epoch {epochs}" + (f" and {batches} batches more" if batches else ""))
     return path
 
 

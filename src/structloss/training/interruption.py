@@ -30,7 +30,6 @@ class _State:
 
     signum: int | None = None
     holders = 0
-    said = False
 
 
 @contextmanager
@@ -38,12 +37,12 @@ def listening(sentence: str, grace: float = GRACE) -> Iterator[None]:
     """Within, a signal raises `Interrupted` at once, or is held (`held`); the process ends with 128 + its number.
 
     What has not ended by itself after a grace, or when a second signal comes, is ended hard: not all that runs for long
-    is Python, and a thread that only waits can end it still. The sentence is said once, whichever way it ends.
+    is Python, and a thread that only waits can end it still. The sentence is said whichever way it ends.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _State.signum, _State.said = None, False
+    _State.signum = None
     read, write = os.pipe()
     os.set_blocking(write, False)
     before = {number: signal.signal(number, _receive) for number in SIGNALS}
@@ -51,15 +50,15 @@ def listening(sentence: str, grace: float = GRACE) -> Iterator[None]:
     threading.Thread(target=_watch, args=(read, sentence, grace), name="interruption", daemon=True).start()
     try:
         yield
-    except Interrupted as interrupted:  # what keeps the process from ending now is ended by the watching thread
-        _say(sentence)
-        raise SystemExit(128 + interrupted.signum) from None
+    except Interrupted as interrupted:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        _end(interrupted.signum, sentence)  # an interpreter that clears up first takes seconds
     finally:
-        if _State.signum is None:
-            signal.set_wakeup_fd(wakes)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            os.close(write)
+        signal.set_wakeup_fd(wakes)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(write)
 
 
 @contextmanager
@@ -121,22 +120,22 @@ def _receive(signum: int, _: FrameType | None) -> None:
 
 def _watch(read: int, sentence: str, grace: float) -> None:
     """Wait for a signal, then for the end of the grace or another signal, and end the process."""
-    while (got := os.read(read, 1)) and got[0] not in SIGNALS:
-        pass
-    if not got:
-        os.close(read)
-        return
-    begin = time.monotonic()
-    while (left := begin + grace - time.monotonic()) > 0:
-        if select.select([read], [], [], left)[0]:
-            again = os.read(read, 1)
-            if again and again[0] in SIGNALS and time.monotonic() > begin + _ONE_SIGNAL:
-                break
-    _say(sentence)
-    os._exit(128 + got[0])
+    first, begin = 0, 0.0
+    while not first or (left := begin + grace - time.monotonic()) > 0:
+        if not select.select([read], [], [], left if first else None)[0]:
+            break
+        got = os.read(read, 1)
+        if not got:  # nobody listens any more
+            os.close(read)
+            return
+        if got[0] in SIGNALS and not first:
+            first, begin = got[0], time.monotonic()
+        elif got[0] in SIGNALS and time.monotonic() > begin + _ONE_SIGNAL:
+            break
+    _end(first, sentence)
 
 
-def _say(sentence: str) -> None:
-    if sentence and not _State.said:
-        _State.said = True
-        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"\n{sentence}\n".encode())
+def _end(signum: int, sentence: str) -> None:
+    if sentence:
+        os.write(2, f"\n{sentence}\n".encode())
+    os._exit(128 + signum)

@@ -16,6 +16,9 @@ GRACE = 1.5 + interruption.GRACE  # seconds that somebody who waits for processe
 _LAST = 0.7 + interruption.GRACE  # seconds from a polite word to a hard end
 
 
+_START = object()  # what a process does first
+
+
 @dataclass(frozen=True)
 class Told:
     """What a piece of work has said, or, with `ended`, what came of it."""
@@ -29,7 +32,7 @@ class Told:
 class _Worker:
     process: Any
     connection: Connection
-    key: Any = None  # of what it works on, if on anything
+    key: Any = _START  # of what it works on, None if on nothing
 
 
 class Processes:
@@ -68,61 +71,62 @@ class Processes:
         while self._hand_out():
             busy = [worker for worker in self._workers if worker.key is not None]
             for ready in wait([worker.connection for worker in busy]):
-                worker = next(worker for worker in busy if worker.connection is ready)
-                yield self._receive(worker)
+                told = self._receive(next(worker for worker in busy if worker.connection is ready))
+                if told is not None:
+                    yield told
 
     def _hand_out(self) -> bool:
         """Give work to who is free; whether anything is still to come."""
-        while self._waiting:
-            free = next((worker for worker in self._workers if worker.key is None), None)
-            if free is None:
-                if len(self._workers) == self._number:
-                    break
-                free = self._begin()
-            free.key, function, arguments = self._waiting.popleft()
-            free.connection.send((function, arguments))
+        for worker in self._workers:
+            if worker.key is None and self._waiting:
+                worker.key, function, arguments = self._waiting.popleft()
+                worker.connection.send((function, arguments))
+        starting = sum(worker.key is _START for worker in self._workers)
+        while len(self._workers) < self._number and starting < len(self._waiting):
+            self._begin()
+            starting += 1
         return any(worker.key is not None for worker in self._workers)
 
-    def _begin(self) -> _Worker:
+    def _begin(self) -> None:
         here, there = self._spawn.Pipe()
-        process = self._spawn.Process(
-            target=_work, args=(there, os.getpid(), self._start, self._arguments), daemon=True
-        )
-        # Ctrl-C reaches all processes of a terminal: the others are told by this one, also while they start.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        there.close()
-        self._workers.append(_Worker(process, here))
-        return self._workers[-1]
+        process = self._spawn.Process(target=_work, args=(there, os.getpid()), daemon=True)
+        with interruption.held():  # until it is among those that are ended
+            # Ctrl-C reaches all processes of a terminal: the others are told by this one, also while they start.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            there.close()
+            self._workers.append(_Worker(process, here))
 
-    def _receive(self, worker: _Worker) -> Told:
+    def _receive(self, worker: _Worker) -> Told | None:
         key = worker.key
         try:
             kind, value = worker.connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
             worker.process.join()
             code = worker.process.exitcode
-            raise RuntimeError(f"{key}: the process that worked on it ended with code {code}") from None
+            raise ChildProcessError(f"a process ended with code {code} in the middle of its work") from None
         if kind == "raised":
             raise value
-        if kind == "ended":
+        if kind == "ready":  # what may be large is sent when somebody reads it
+            worker.connection.send((self._start, self._arguments))
+        if kind != "told":
             worker.key = None
-        return Told(key, value, kind == "ended")
+        return None if kind == "ready" else Told(key, value, kind == "ended")
 
 
-def _work(connection: Connection, parent: int, start: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    """What a process does: wait for work, do it, say what came of it."""
+def _work(connection: Connection, parent: int) -> None:
+    """What a process does: start, wait for work, do it, say what came of it."""
     interruption.end_with(parent)
     with interruption.listening(""):
-        start(*arguments)
-        while True:
-            function, given = connection.recv()
-            try:
-                ended = function(lambda value: connection.send(("told", value)), *given)
-            except Exception as error:
-                connection.send(("raised", error))
-            else:
-                connection.send(("ended", ended))
+        try:
+            connection.send(("ready", None))
+            start, arguments = connection.recv()
+            start(*arguments)
+            while True:
+                function, given = connection.recv()
+                connection.send(("ended", function(lambda value: connection.send(("told", value)), *given)))
+        except Exception as error:
+            connection.send(("raised", error))
