@@ -3,8 +3,9 @@
     python tests/kill.py --task tagging --number 20 --seed 1      # kill -9; also g2p, ocr, align
     python tests/kill.py --task compare --number 10               # Ctrl-C and SIGTERM, by turns
 
-A run is killed in its middle, once a checkpoint of a random number of steps is there. A comparison gets a signal at any moment: it must have
-ended after five seconds, with nobody left behind. Data are made on the spot, or --train and --dev name some.
+A run is killed in its middle, once a checkpoint of a random number of steps is there. A comparison gets a signal at any
+moment: it must have ended after five seconds, with nobody left behind. Data are made on the spot, or --train and --dev
+name some.
 """
 
 import argparse
@@ -34,14 +35,14 @@ STATE = ("history", "batches", "stops", "state_dict", "optimizer_states", "callb
 def make_tagging(folder: Path) -> list[str]:
     from test_training import made
 
-    for name, sentences in (("train", 300), ("dev", 60)):
+    for name, sentences in (("train", 120), ("dev", 30)):
         (folder / f"{name}.txt").write_text(made(sentences, len(name)))
     return ["--train", str(folder / "train.txt"), "--dev", str(folder / "dev.txt")]
 
 
 def make_g2p(folder: Path) -> list[str]:
     generator = random.Random(0)
-    for name, words in (("train", 400), ("dev", 80)):
+    for name, words in (("train", 160), ("dev", 40)):
         lines = []
         for _ in range(words):
             word = [generator.choice("abcdefgh") for _ in range(generator.randint(2, 8))]
@@ -53,7 +54,7 @@ def make_g2p(folder: Path) -> list[str]:
 
 def make_ocr(folder: Path) -> list[str]:
     generator = np.random.default_rng(0)
-    lengths = generator.integers(2, 8, 300).astype(np.uint8)
+    lengths = generator.integers(2, 8, 150).astype(np.uint8)
     labels = generator.integers(0, 6, int(lengths.sum())).astype(np.uint8)
     patterns = generator.random((26, 128)) < 0.5
     pixels = (patterns[labels] ^ (generator.random((len(labels), 128)) < 0.15)).astype(np.uint8)
@@ -68,7 +69,7 @@ def make_align(folder: Path) -> list[str]:
     from structloss.tasks.alignment import audio, transcripts
     from test_alignment import spoken
 
-    for seed in range(60):
+    for seed in range(40):
         speech = spoken(seed)
         audio.write(folder / f"u{seed}.wav", speech.samples)
         transcripts.write(folder / f"u{seed}.TextGrid", speech.segments)
@@ -77,13 +78,13 @@ def make_align(folder: Path) -> list[str]:
 
 MADE = {"tagging": make_tagging, "g2p": make_g2p, "ocr": make_ocr, "align": make_align, "compare": make_tagging}
 SETTINGS = {
-    "tagging": ["train", "tagging", "--set", "model=bilstm", "--batch-size", "4", "--epochs", "8", "--patience", "8"],
-    "g2p": ["train", "g2p", "--epochs", "6", "--batch-size", "8", "--set", "width=32", "--warm-up", "2",
+    "tagging": ["train", "tagging", "--set", "model=bilstm", "--batch-size", "4", "--epochs", "5", "--patience", "5"],
+    "g2p": ["train", "g2p", "--epochs", "4", "--batch-size", "8", "--set", "width=32", "--warm-up", "2",
             "--objective", "risk"],
-    "ocr": ["train", "ocr", "--epochs", "12", "--batch-size", "4", "--set", "model=cnn", "--set", "width=32",
+    "ocr": ["train", "ocr", "--epochs", "6", "--batch-size", "4", "--set", "model=cnn", "--set", "width=32",
             "--objective", "softmax-margin"],
-    "align": ["align", "train", "--epochs", "4", "--epsilon", "1.1", "--epsilon", "11"],
-    "compare": ["compare", "tagging", "--set", "model=bilstm", "--epochs", "6", "--warm-up", "2", "--batch-size", "4",
+    "align": ["align", "train", "--epochs", "3", "--epsilon", "1.1", "--epsilon", "11"],
+    "compare": ["compare", "tagging", "--set", "model=bilstm", "--epochs", "5", "--warm-up", "2", "--batch-size", "4",
                 "--objective", "nll", "--objective", "hinge", "--objective", "risk", "--seeds", "1", "--jobs", "2"],
 }  # fmt: skip
 

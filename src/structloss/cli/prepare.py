@@ -26,7 +26,9 @@ def said_plainly() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
-        Console(stderr=True, soft_wrap=True).print(f"structloss: {error}", style="red", markup=False, highlight=False)
+        named = isinstance(error, OSError) and error.strerror and error.filename
+        text = f"{error.filename}: {error.strerror}" if named else str(error)
+        Console(stderr=True, soft_wrap=True).print(f"structloss: {text}", style="red", markup=False, highlight=False)
         raise typer.Exit(2) from None
 
 

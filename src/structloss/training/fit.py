@@ -1,5 +1,6 @@
 """Train a task's model: Lightning's loop with early stopping on the task's own metric, checkpoints and resuming."""
 
+import errno
 import hashlib
 import logging
 import warnings
@@ -193,5 +194,11 @@ def fit(
             enable_progress_bar=plan.progress, enable_model_summary=False, num_sanity_val_steps=0,
             log_every_n_steps=20, use_distributed_sampler=False,
         )  # fmt: skip
-        trainer.fit(training, ckpt_path=resumed, weights_only=True)
+        try:
+            trainer.fit(training, ckpt_path=resumed, weights_only=True)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            reason = f"{error.strerror}; --resume goes on from the last checkpoint once there is some"
+            raise OSError(error.errno, reason, error.filename) from None
     return training.history
