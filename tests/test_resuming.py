@@ -20,6 +20,7 @@ import torch
 pytest.importorskip("lightning", reason="Lightning (the extra train) is not installed")
 
 import test_training as training
+from kill import left_behind
 from structloss.naming import objective_of
 from structloss.tasks import TASKS
 from structloss.training import checkpoints, durable
@@ -58,6 +59,12 @@ def wait_until(happens: Callable[[], bool], process: subprocess.Popen[str]) -> N
         time.sleep(0.01)
 
 
+def start(arguments: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ALONE, start_new_session=True, text=True
+    )
+
+
 def steps_of(path: Path) -> int:
     return int(path.name.split("-")[1])
 
@@ -65,22 +72,39 @@ def steps_of(path: Path) -> int:
 # Killed
 
 
-def test_a_killed_run_that_is_resumed_ends_as_if_nothing_had_happened(files: Path) -> None:
-    subprocess.run(command(files, "whole", *LONG), check=True, capture_output=True, timeout=600, env=ALONE)
-    with subprocess.Popen(
-        command(files, "killed", *LONG), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ALONE, text=True
-    ) as p:
-        wait_until(lambda: any(steps_of(path) >= 2 * 38 for path in found(files / "killed")), p)
-        p.kill()
-    assert p.returncode == -signal.SIGKILL  # in the middle: it had epochs to go
-    assert not (files / "killed" / "result.json").exists()
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files, and in whole/ what a run gives that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "train.txt").write_text(training.made(150, 0))
+    (folder / "dev.txt").write_text(training.made(40, 1))
+    subprocess.run(command(folder, "whole", *LONG), check=True, capture_output=True, timeout=600, env=ALONE)
+    return folder
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_killed_or_interrupted_and_resumed_ends_as_if_nothing_had_happened(
+    undisturbed: Path, signum: signal.Signals
+) -> None:
+    out = undisturbed / signum.name
+    with start(command(undisturbed, signum.name, *LONG)) as p:
+        wait_until(lambda: any(steps_of(path) >= 2 * 38 for path in found(out)), p)  # of an epoch there are 38
+        time.sleep(0.02)
+        p.send_signal(signum)
+        said = p.communicate(timeout=300)[1]
+    assert not (out / "result.json").exists()  # in the middle: it had epochs to go
+    assert "Traceback" not in said
+    assert p.returncode == (-signum if signum == signal.SIGKILL else 128 + signum)
+    if signum != signal.SIGKILL:
+        assert "the same command with --resume goes on from the last checkpoint" in said
     resumed = subprocess.run(
-        command(files, "killed", *LONG, "--resume"), check=True, capture_output=True, timeout=600, env=ALONE, text=True
-    )
-    went_on = re.search(r"killed: goes on after epoch (\d+)", resumed.stderr)
+        command(undisturbed, signum.name, *LONG, "--resume"),
+        check=True, capture_output=True, timeout=600, env=ALONE, text=True,
+    )  # fmt: skip
+    went_on = re.search(r"goes on after epoch (\d+)", resumed.stderr)
     assert went_on is not None
     assert 2 <= int(went_on[1]) < 12
-    assert kept(files / "killed") == kept(files / "whole")
+    assert kept(out) == kept(undisturbed / "whole")
 
 
 def given(files: Path, **settings: Any) -> tuple[Any, ...]:
@@ -123,23 +147,24 @@ def resume(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> tuple[Result, in
 
 
 @pytest.mark.parametrize("model", ["sparse", "bilstm"])
-@pytest.mark.parametrize("step", [3, 9, 13, 20])  # an epoch has ten
 @pytest.mark.parametrize("more", [{}, {"average": 0.9, "decays": True, "warm_up": 1}])
 def test_a_run_goes_on_within_an_epoch(
-    files: Path, monkeypatch: pytest.MonkeyPatch, model: str, step: int, more: dict[str, Any]
+    files: Path, monkeypatch: pytest.MonkeyPatch, model: str, more: dict[str, Any]
 ) -> None:
     plan = Plan(epochs=3, patience=3, lr=0.05, progress=False, checkpoint_seconds=0, **more)
     arguments = given(files, model=model)
     whole = experiment(*arguments, files / "whole", plan)
     assert whole is not None
-    run_until(step, monkeypatch, *arguments, files / "killed", plan)
-    resumed, taken = resume(monkeypatch, *arguments, files / "killed", plan)
-    assert taken == 30 - step  # what was done is not done again
-    assert (resumed.history, resumed.metrics) == (whole.history, whole.metrics)
-    assert kept(files / "killed") == kept(files / "whole")
-    a, b = (checkpoints.read(found(files / name)[0]) for name in ("whole", "killed"))
-    for key in ("state_dict", "optimizer_states", "callbacks", "history", "stops"):
-        assert digest(a[key]) == digest(b[key]), key
+    for step in (3, 9, 13, 20):  # an epoch has ten
+        out = files / f"killed{step}"
+        run_until(step, monkeypatch, *arguments, out, plan)
+        resumed, taken = resume(monkeypatch, *arguments, out, plan)
+        assert taken == 30 - step  # what was done is not done again
+        assert (resumed.history, resumed.metrics) == (whole.history, whole.metrics)
+        assert kept(out) == kept(files / "whole")
+        a, b = (checkpoints.read(found(folder)[0]) for folder in (files / "whole", out))
+        for key in ("state_dict", "optimizer_states", "callbacks", "history", "stops"):
+            assert digest(a[key]) == digest(b[key]), key
 
 
 def test_without_checkpoints_within_it_an_epoch_begins_again(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,39 +390,6 @@ def test_a_file_in_the_way_is_said_before_anything_is_trained(files: Path) -> No
 # Signals
 
 
-def of_session(session: int) -> list[int]:
-    """The processes of a session that still live."""
-    import kill
-
-    return kill.left_behind(session)
-
-
-def start(arguments: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ALONE, start_new_session=True, text=True
-    )
-
-
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_writes_a_checkpoint_and_says_how_to_go_on(files: Path, signum: signal.Signals) -> None:
-    more = (*LONG[2:], "--epochs", 12, "--checkpoint-seconds", 1000)
-    subprocess.run(command(files, "whole", *more), check=True, capture_output=True, timeout=600, env=ALONE)
-    with start(command(files, "m", *more)) as p:
-        wait_until(lambda: any(steps_of(path) >= 38 for path in found(files / "m")), p)
-        time.sleep(0.02)
-        p.send_signal(signum)
-        said = p.communicate(timeout=300)[1]
-    assert p.returncode == 128 + signum
-    assert "the same command with --resume goes on from the last checkpoint" in said
-    assert "Traceback" not in said
-    assert not (files / "m" / "result.json").exists()
-    resumed = subprocess.run(
-        command(files, "m", *more, "--resume"), check=True, capture_output=True, timeout=600, env=ALONE, text=True
-    )
-    assert "goes on after epoch" in resumed.stderr
-    assert kept(files / "m") == kept(files / "whole")
-
-
 def comparison(files: Path, *more: object) -> list[str]:
     """One that would last for hours."""
     arguments = (
@@ -408,8 +400,7 @@ def comparison(files: Path, *more: object) -> list[str]:
     return [command(files, "")[0], *map(str, arguments)]
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize(("signum", "jobs"), [(signal.SIGINT, 1), (signal.SIGTERM, 2), (signal.SIGKILL, 2)])
 def test_a_comparison_ends_with_its_children(files: Path, signum: signal.Signals, jobs: int) -> None:
     with start(comparison(files, "--jobs", jobs)) as p:
         wait_until(lambda: any(steps_of(path) > 0 for path in (files / "all").rglob("*.ckpt")), p)
@@ -417,9 +408,9 @@ def test_a_comparison_ends_with_its_children(files: Path, signum: signal.Signals
         said = p.communicate(timeout=60)[1]
     assert p.returncode == (-signum if signum == signal.SIGKILL else 128 + signum)
     deadline = time.monotonic() + 60
-    while of_session(p.pid) and time.monotonic() < deadline:
+    while left_behind(p.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert of_session(p.pid) == []
+    assert left_behind(p.pid) == []
     assert "Traceback" not in said
     if signum != signal.SIGKILL:
         assert "the same command with --resume goes on" in said
@@ -434,7 +425,7 @@ def test_processes_that_share_each_batch_end_together(files: Path) -> None:
             p.communicate(timeout=60)
         assert p.returncode == (-signum if signum == signal.SIGKILL else 128 + signum)
         deadline = time.monotonic() + 60
-        while of_session(p.pid) and time.monotonic() < deadline:
+        while left_behind(p.pid) and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert of_session(p.pid) == []
+        assert left_behind(p.pid) == []
     assert load(files / "m", TASKS)

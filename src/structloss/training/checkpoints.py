@@ -97,7 +97,7 @@ class Checkpoints(Checkpoint):
 
     def __init__(self, folder: Path, seconds: float, made: Mapping[str, Any]) -> None:
         self.folder, self.seconds, self.made = folder, seconds, dict(made)
-        self._last = 0.0
+        self._last, self._begun = 0.0, ""
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Before the first step: what cannot be written is said now, and not after an hour."""
@@ -121,13 +121,13 @@ class Checkpoints(Checkpoint):
         interruption.stop_if_requested(_agreed(trainer, interruption.requested()))
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """A checkpoint knows what made it, and whether that was to stop."""
-        checkpoint["made"] = self.made
+        """A checkpoint knows what made it, whose run it went on from, and whether it was to stop."""
+        checkpoint["made"], checkpoint["begun"] = self.made, self._begun
         checkpoint["stops"] = bool(trainer.should_stop)
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """A run that had stopped for want of anything better does not go on."""
-        trainer.should_stop = checkpoint["stops"]
+        trainer.should_stop, self._begun = checkpoint["stops"], checkpoint["begun"]
 
     def _save(self, trainer: Any) -> None:
         trainer.save_checkpoint(self.folder, weights_only=False)
