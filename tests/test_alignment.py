@@ -329,9 +329,12 @@ def test_a_killed_training_goes_on_wherever_it_was(
     """The classifier, each candidate, the choice: killed in any of them, the aligner is the same."""
 
     def trained(out: Path, *further: object):
-        plan = ("--epochs", 2, "--checkpoint-seconds", 0, *more, *further)
-        return run("align", "train", corpus / "train", "--test", corpus / "test", "--out", out, *plan)
+        return run("align", "train", few, "--out", out, "--epochs", 2, "--checkpoint-seconds", 0, *more, *further)
 
+    few = tmp_path / "few"
+    few.mkdir()
+    for path in (corpus / "train").glob("u1?.*"):
+        (few / path.name).write_bytes(path.read_bytes())
     taken, original = [0], Training.training_step
 
     def counted(self, *arguments):
@@ -345,7 +348,7 @@ def test_a_killed_training_goes_on_wherever_it_was(
     whole = trained(tmp_path / "whole")
     assert whole.exit_code == 0, whole.output
     total = taken[0]
-    for part in (0.2, 0.6, 0.9):
+    for part in (0.3, 0.6, 0.9):
         out = tmp_path / f"killed{part}"
         taken[0], stops_at = 0, int(part * total)
         assert "killed" in trained(out).output
@@ -356,8 +359,8 @@ def test_a_killed_training_goes_on_wherever_it_was(
         assert taken[0] == total - int(part * total) + 1
         for name in ("config.json", "model.safetensors", "metrics.json"):
             assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-        assert resumed.output.splitlines()[-8:] == [
-            line.replace("whole", out.name) for line in whole.output.splitlines()[-8:]
+        assert resumed.output.splitlines()[-6:] == [
+            line.replace("whole", out.name) for line in whole.output.splitlines()[-6:]
         ]
     again = trained(tmp_path / "whole")
     assert again.exit_code == 2
