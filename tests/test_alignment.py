@@ -28,6 +28,7 @@ from structloss.tasks.alignment.segments import Segments
 from structloss.tasks.alignment.task import PassiveAggressiveSteps
 from structloss.tasks.alignment.train import AnnealedDirectLoss, Parts, candidates
 from structloss.tasks.alignment.utterance import Utterance, start_frames
+from structloss.training.fit import Training
 
 TONES = {"sil": 0.0, "aa": 300.0, "iy": 900.0, "s": 3000.0}
 
@@ -311,3 +312,59 @@ def test_synthetic_speech_end_to_end(tmp_path: Path) -> None:
     result = run("align", "apply", tmp_path / "model", *more)
     assert result.exit_code == 0, result.output
     assert transcripts.read(tmp_path / "one.TextGrid").phones[0] == "sil"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--epsilon", 0.1, "--epsilon", 0.3),
+        ("--learns", "all", "--objective", "hinge", "--loss", "insensitive:tau_ms=10"),
+        ("--classifier", "kernel", "--objective", "annealed"),
+    ],
+)
+def test_a_killed_training_goes_on_wherever_it_was(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[object, ...]
+) -> None:
+    """The classifier, each candidate, the choice: killed in any of them, the aligner is the same."""
+
+    def trained(out: Path, *further: object):
+        return run("align", "train", few, "--out", out, "--epochs", 2, "--checkpoint-seconds", 0, *more, *further)
+
+    few = tmp_path / "few"
+    few.mkdir()
+    for path in (corpus / "train").glob("u1?.*"):
+        (few / path.name).write_bytes(path.read_bytes())
+    taken, original = [0], Training.training_step
+
+    def counted(self, *arguments):
+        taken[0] += 1
+        if taken[0] == stops_at:
+            raise ValueError("killed")
+        original(self, *arguments)
+
+    monkeypatch.setattr(Training, "training_step", counted)
+    stops_at = 0
+    whole = trained(tmp_path / "whole")
+    assert whole.exit_code == 0, whole.output
+    total = taken[0]
+    for part in (0.3, 0.6, 0.9):
+        out = tmp_path / f"killed{part}"
+        taken[0], stops_at = 0, int(part * total)
+        assert "killed" in trained(out).output
+        taken[0], stops_at = 0, 0
+        resumed = trained(out, "--resume")
+        assert resumed.exit_code == 0, resumed.output
+        assert "goes on after" in resumed.output
+        assert taken[0] == total - int(part * total) + 1
+        for name in ("config.json", "model.safetensors", "metrics.json"):
+            assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert resumed.output.splitlines()[-6:] == [
+            line.replace("whole", out.name) for line in whole.output.splitlines()[-6:]
+        ]
+    again = trained(tmp_path / "whole")
+    assert again.exit_code == 2
+    assert "whole: holds a run; --resume goes on with it" in again.output
+    other = trained(tmp_path / "whole", "--resume", "--seed", 5)
+    assert other.exit_code == 2
+    assert "is of another run" in other.output
+    assert trained(tmp_path / "whole", "--overwrite").exit_code == 0

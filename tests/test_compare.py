@@ -12,9 +12,10 @@ pytest.importorskip("lightning", reason="Lightning (the extra train) is not inst
 import test_training as training
 from structloss.cli import app
 from structloss.objectives import NegativeLogLikelihood
+from structloss.training import checkpoints
 from structloss.training.compare import Outcome, Trial, num_epochs
 from structloss.training.experiment import Result
-from structloss.training.fit import Plan
+from structloss.training.plan import Plan
 
 files, _one_thread = training.files, training._one_thread
 
@@ -50,6 +51,10 @@ def test_a_comparison_and_its_resumption(files: Path) -> None:
         a, b = (json.loads((folder / name).read_text()) for folder in (files / "alone", there))
         a.pop("seconds", None), b.pop("seconds", None)
         assert a == b
+    # It went on from a warm-up under another objective, and says so.
+    last = checkpoints.read(checkpoints.in_folder(there / "checkpoints")[0])
+    assert last["begun"] == "warm-up-1-seed4"
+    assert last["made"]["objective"].startswith("Hinge(")
     # What has ended is kept; what has not goes on after its last epoch.
     kept = files / "all" / "runs" / "nll-seed5" / "result.json"
     before = kept.stat().st_mtime_ns
@@ -62,9 +67,17 @@ def test_a_comparison_and_its_resumption(files: Path) -> None:
             for each in row["runs"]:
                 each.pop("seconds")
     assert again == written
+    mixed = run("train", *common, "--seed", 4, "--out", files / "all" / "runs" / "warm-up-1-seed4", "--resume")
+    assert mixed.exit_code == 0  # the warm-up is a run of nll, and is one when it goes on
+    mixed = run("train", *common, "--seed", 4, "--out", there, "--resume")
+    assert mixed.exit_code == 2
+    assert "objective: was Hinge(" in mixed.output
+    again = run("compare", *common, *more)
+    assert again.exit_code == 2
+    assert "all: holds a run; --resume goes on with it, --overwrite begins anew" in again.output.replace("\n", "")
     other = run("compare", *common, *more, "--resume", "--lr", 0.5)
     assert other.exit_code == 2
-    assert "was made of other data or with other settings" in other.output.replace("\n", " ")
+    assert "is of another run, so it cannot be resumed (lr: was 0.1, is 0.5)" in other.output.replace("\n", " ")
 
 
 def test_bad_options_and_files_leave_nothing_behind(files: Path) -> None:

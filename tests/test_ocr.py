@@ -15,7 +15,8 @@ import torch
 from structloss.naming import objective_of
 from structloss.tasks import TASKS
 from structloss.training.directory import load, save
-from structloss.training.fit import Plan, fit
+from structloss.training.fit import fit
+from structloss.training.plan import Plan
 from structloss.training.task import DataError, Example, predict
 
 OCR = TASKS["ocr"]
@@ -216,7 +217,7 @@ def test_a_model_trains_and_comes_back_from_its_directory(tmp_path: Path, given:
     settings, examples = {**OCR.settings, **given}, made_words(40)
     model = OCR.build(OCR.configure(examples, settings))
     plan = Plan(epochs=12, batch_size=4, lr=0.1 if given["model"] == "linear" else 0.005, progress=False)
-    history = fit(OCR, model, objective_of("nll", OCR.loss), examples, examples, tmp_path / "model", plan)
+    history = fit(OCR, model, objective_of("nll", OCR.loss), examples, examples, tmp_path / "model", plan, {})
     assert max(row["dev_letters"] for row in history) > 0.9
     task, best = load(tmp_path / "model", TASKS)
     assert task is OCR

@@ -2,10 +2,8 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +17,12 @@ pytest.importorskip("lightning", reason="Lightning (the extra train) is not inst
 from structloss.cli import app
 from structloss.naming import objective_of
 from structloss.tasks import TASKS
-from structloss.training.directory import load
+from structloss.training.batches import nodes
+from structloss.training.directory import load, save
 from structloss.training.experiment import Data
 from structloss.training.experiment import run as experiment
-from structloss.training.fit import Plan, _MovingAverage, _nodes
+from structloss.training.fit import _MovingAverage
+from structloss.training.plan import Plan
 from structloss.training.task import DataError
 
 
@@ -123,25 +123,6 @@ def command(files: Path, out: str, *more: object) -> list[str]:
     return [str(Path(sys.executable).with_name("structloss")), *map(str, (*arguments, "--no-progress", *more))]
 
 
-def test_a_killed_run_that_is_resumed_ends_as_if_nothing_had_happened(files: Path) -> None:
-    settings = ("--epochs", 12, "--patience", 12, "--seed", 4, "--batch-size", 4, "--set", "model=bilstm")
-    subprocess.run(command(files, "whole", *settings), check=True, capture_output=True, timeout=600, env=ALONE)
-    with subprocess.Popen(
-        command(files, "killed", *settings), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ALONE
-    ) as p:
-        log = files / "killed" / "checkpoints" / "last.ckpt"
-        deadline = time.monotonic() + 300
-        while not log.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        os.kill(p.pid, signal.SIGKILL)
-    assert p.returncode == -signal.SIGKILL  # in the middle: it had eleven epochs to go
-    subprocess.run(
-        command(files, "killed", *settings, "--resume"), check=True, capture_output=True, timeout=600, env=ALONE
-    )
-    whole, killed = (json.loads((files / name / "metrics.json").read_text()) for name in ("whole", "killed"))
-    assert whole == killed
-
-
 def test_two_processes_that_share_each_batch(files: Path) -> None:
     """The same batches, halved: only the order of sums differs, and on small data a label or two."""
     settings = ("--epochs", 3, "--seed", 1, "--batch-size", 8, "--set", "model=bilstm", "--set", "dropout=0.0")
@@ -218,10 +199,10 @@ def test_weights_are_averaged_and_a_resumed_run_goes_on_with_the_average(files: 
 def test_machines_are_counted_from_what_torchrun_says(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    assert _nodes() == 1
+    assert nodes() == 1
     monkeypatch.setenv("WORLD_SIZE", "6")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert _nodes() == 3
+    assert nodes() == 3
 
 
 def test_a_moving_average_forgets_the_beginning() -> None:
@@ -261,3 +242,67 @@ def test_a_truncated_model_directory(files: Path) -> None:
     config.write_text('{"task": "tagging", "model": {}}')
     with pytest.raises(DataError, match=r"config.json, line 1: is no model's config"):
         load(files / "model", TASKS)
+    config.write_text("[" * 100_000)
+    with pytest.raises(DataError, match=r"config.json: is no model's config"):
+        load(files / "model", TASKS)
+    changed = json.loads(text)
+    changed["model"]["labels"] = changed["model"]["labels"][::-1]  # of the same size, and wrong
+    config.write_text(json.dumps(changed))
+    with pytest.raises(DataError, match=r"model.safetensors: does not hold the weights that config.json was written"):
+        load(files / "model", TASKS)
+
+
+def test_model_files_are_those_of_one_model_whenever_their_writer_is_killed(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = []
+    for seed in (1, 2):
+        assert train(files, f"model{seed}", "--epochs", 1, "--seed", seed).exit_code == 0
+        models.append(load(files / f"model{seed}", TASKS)[1])
+    assert not torch.equal(*(next(iter(model.state_dict().values())) for model in models))
+    out, task, kept = files / "out", TASKS["tagging"], ("replace", "fsync", "unlink")
+
+    class KilledError(BaseException):
+        pass
+
+    def killed_after(calls: int) -> bool:
+        """Save the second model over the first, and kill the writer after so many calls to the system."""
+        left = [calls]
+
+        def counted(original):
+            def call(*arguments, **more):
+                if left[0] == 0:
+                    raise KilledError
+                left[0] -= 1
+                return original(*arguments, **more)
+
+            return call
+
+        with monkeypatch.context() as patched:
+            for name in kept:
+                owner = os if name == "fsync" else Path
+                patched.setattr(owner, name, counted(getattr(owner, name)))
+            try:
+                save(out, task, models[1], {"number": 1})
+            except KilledError:
+                return True
+        return False
+
+    seen, calls = set(), 0
+    save(out, task, models[0], {"number": 0})
+    while killed_after(calls):
+        _, found = load(out, TASKS)
+        number = json.loads((out / "config.json").read_text())["metrics"]["number"]
+        for key, weights in models[number].state_dict().items():
+            assert torch.equal(found.state_dict()[key], weights)
+        seen.add(number)
+        calls += 1
+        if calls % 2:  # who comes next may find what was left, or a whole model
+            save(out, task, models[0], {"number": 0})
+            assert torch.equal(*(next(iter(m.state_dict().values())) for m in (load(out, TASKS)[1], models[0])))
+    assert seen == {0, 1}
+    assert calls > 8
+    # The files of two models are no model, though their shapes agree.
+    (out / "model.safetensors").write_bytes((files / "model1" / "model.safetensors").read_bytes())
+    with pytest.raises(DataError, match=r"one of the two is damaged, was changed or is of another model"):
+        load(out, TASKS)

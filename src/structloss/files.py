@@ -25,7 +25,9 @@ def write_bytes(path: Path, content: bytes) -> None:
         else:
             _replace(Path(os.path.realpath(path)), content)
     except OSError as error:
-        raise type(error)(f"{path}: cannot be written: {error.strerror or error}") from None
+        said = type(error)(f"{path}: cannot be written: {error.strerror or error}")
+        said.errno, said.strerror = error.errno, error.strerror
+        raise said from None
 
 
 def check_output(path: Path, *inputs: Path | None) -> None:
@@ -40,6 +42,16 @@ def check_output(path: Path, *inputs: Path | None) -> None:
     for source in inputs:
         if source is not None and path.exists() and source.exists() and path.samefile(source):
             raise ValueError(f"{path}: is what is read ({source}), but wanted another file to write to")
+
+
+def rename(path: Path, target: Path) -> None:
+    """Give a file another name, whatever had it before, and let the disk know."""
+    path.replace(target)
+    handle = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _is_stream(path: Path) -> bool:
@@ -70,7 +82,7 @@ def _replace(target: Path, content: bytes) -> None:
             if before is not None:
                 os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
             os.fsync(file.fileno())
-        temporary.rename(target)
+        rename(temporary, target)
     except BaseException:
         with suppress(FileNotFoundError):
             temporary.unlink()

@@ -9,6 +9,7 @@ from rich.progress import track
 
 from structloss.cli import options
 from structloss.cli.prepare import said_plainly
+from structloss.cli.running import GO_ON, PROCESSES_GRACE, running
 from structloss.cli.train import print_metrics
 
 app = typer.Typer(help="Find when each phone of a recording starts.", no_args_is_help=True, rich_markup_mode="markdown")
@@ -42,20 +43,28 @@ def train(
     ] = "weights",
     epochs: options.Epochs = None,
     seed: options.Seed = 0,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
+    checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
 ) -> None:
     """Train an aligner on recordings whose phones have times.
 
     Example: `structloss align train corpus/train --test corpus/test --out aligner`
     """
-    with said_plainly():
+    with running(GO_ON):
         from structloss.tasks.alignment import train as training
         from structloss.tasks.alignment.apply import read_model
         from structloss.tasks.alignment.recordings import in_folder
         from structloss.tasks.alignment.task import Alignment
         from structloss.tasks.alignment.utterance import Utterance
+        from structloss.training.plan import Plan
         from structloss.training.task import predict
 
         console = Console(stderr=True)
+        plan = Plan(
+            seed=seed, resume=resume, overwrite=overwrite, checkpoint_seconds=checkpoint_seconds, progress=False
+        )
+        training.make_ready(out, plan)
 
         def read(folder: Path) -> list[Utterance]:
             found = in_folder(folder)
@@ -69,8 +78,8 @@ def train(
             console.print(text, highlight=False)
 
         settings = {"classifier": classifier, "learns": learns}
-        model = training.prepare(parts, settings, out, seed, say)
-        training.choose(model, parts, training.candidates(objective, epsilon or ()), loss, out, epochs, seed, say)
+        model = training.prepare(parts, settings, out, plan, say)
+        training.choose(model, parts, training.candidates(objective, epsilon or ()), loss, out, epochs, plan, say)
         best, task = read_model(out), Alignment()
         examples = {"held out": task.examples(parts.held), **({"test": task.examples(tests)} if tests else {})}
         print_metrics({name: task.evaluate(rows, predict(best, rows)) for name, rows in examples.items()})
@@ -100,7 +109,7 @@ def apply(
 
     Example: `structloss align apply aligner speech.wav speech.txt -o speech.TextGrid`
     """
-    with said_plainly():
+    with running("structloss: interrupted; what is written is whole", PROCESSES_GRACE):
         import time
 
         from structloss.files import check_output

@@ -7,7 +7,8 @@ import typer
 from rich.console import Console
 
 from structloss.cli import options, plots
-from structloss.cli.prepare import prepared, said_plainly
+from structloss.cli.prepare import prepared
+from structloss.cli.running import GO_ON, PROCESSES_GRACE, running
 
 OBJECTIVES = ["nll", "softmax-margin", "hinge", "direct", "risk"]
 
@@ -34,6 +35,8 @@ def compare(
     warm_up: options.WarmUp = 0,
     seed: options.Seed = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Keep runs that have ended, go on with others.")] = False,
+    overwrite: options.Overwrite = False,
+    checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
     setting: options.Settings = None,
     unknown_labels: options.UnknownLabels = False,
     config: options.Config = None,
@@ -43,7 +46,7 @@ def compare(
 
     Example: `structloss compare g2p --train train.tsv --dev dev.tsv --objective nll --objective risk --seeds 3`
     """
-    with said_plainly():
+    with running(GO_ON, PROCESSES_GRACE):
         plots.require_matplotlib()
         ready = prepared(context, OBJECTIVES)
         from structloss.cli import comparison

@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from structloss.cli import options, plots
-from structloss.cli.prepare import said_plainly
+from structloss.cli.running import GO_ON, PROCESSES_GRACE, running
 
 if TYPE_CHECKING:
     from structloss.training.task import Example
 
+OUT = Path("out/demo")
 TRAIN, DEV, TEST = 2000, 500, 1000
 SETTINGS: dict[str, Any] = {"width": 64, "layers": 1, "dropout": 0.2}
 LOSS = "edit:cap=3"
@@ -36,11 +37,16 @@ SAMPLES_TITLE = "Some words that no model has seen"
 def demo(
     out: Annotated[
         Path, typer.Option(file_okay=False, help="Folder for curves.png, results.json, index.html and the models.")
-    ] = Path("out/demo"),
+    ] = OUT,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training data under each objective.")] = 15,
     words: Annotated[int, typer.Option(min=10, help="Words to train on.")] = TRAIN,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; by default one a core.")] = None,
     seed: options.Seed = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep runs that have ended, go on with others.")] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Remove the runs that --out holds, as in out/demo is done without asking."),
+    ] = False,
 ) -> None:
     """Learn to pronounce English words under each objective, and compare.
 
@@ -51,7 +57,7 @@ def demo(
 
     Example: structloss demo --epochs 5 --seed 1 --out out/quick
     """
-    with said_plainly():
+    with running(GO_ON, PROCESSES_GRACE):
         plots.require_matplotlib()
         from structloss.cli import comparison
         from structloss.files import write_bytes, write_text
@@ -61,7 +67,7 @@ def demo(
         from structloss.training.compare import Trial, compare, cores, folder_of, num_epochs
         from structloss.training.directory import load
         from structloss.training.experiment import Data
-        from structloss.training.fit import Plan
+        from structloss.training.plan import Plan
         from structloss.training.task import predict
 
         out.mkdir(parents=True, exist_ok=True)
@@ -78,7 +84,8 @@ def demo(
             for name, (order, objective) in OBJECTIVES.items()
         ]
         given = {"epochs": epochs, "patience": epochs, "warm_up": min(WARM_UP, epochs // 2), "seed": seed}
-        plan = Plan(**{**asdict(task.defaults(settings)), **given})
+        overwrite = overwrite or (out == OUT and not resume)
+        plan = Plan(**{**asdict(task.defaults(settings)), **given}, resume=resume, overwrite=overwrite)
         with comparison.EpochsBar(task, num_epochs(trials, plan, [seed]), shown=True) as bar:
             outcomes = compare(task, data, trials, out, plan, [seed], jobs or cores(), bar)
         title = "Letters to sounds: the same model under each objective"

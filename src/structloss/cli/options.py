@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+CHECKPOINT_SECONDS = 180.0
+
 TaskName = Annotated[
     str,
     typer.Argument(help="tagging: CoNLL columns or CoNLL-U; g2p: words and phones; ocr: an npz of handwritten words."),
@@ -37,3 +39,8 @@ UnknownLabels = Annotated[
 ]
 Config = Annotated[Path | None, typer.Option(help="A JSON file with any of these options.")]
 ShowProgress = Annotated[bool, typer.Option(help="Show a progress bar.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Remove the run that --out holds, and begin anew.")]
+CheckpointSeconds = Annotated[
+    float, typer.Option(min=0.0, help="Write a checkpoint after so long within an epoch; after an epoch always.")
+]

@@ -13,7 +13,7 @@ from rich.console import Console
 if TYPE_CHECKING:
     from structloss.objectives import Objective
     from structloss.training.experiment import Data
-    from structloss.training.fit import Plan
+    from structloss.training.plan import Plan
     from structloss.training.task import FileTask
 
 _PATHS = ("train", "dev", "test", "out")
@@ -26,7 +26,10 @@ def said_plainly() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
-        Console(stderr=True, soft_wrap=True).print(f"structloss: {error}", style="red", markup=False, highlight=False)
+        text = str(error)
+        if isinstance(error, OSError) and error.strerror and error.filename:
+            text = f"{error.filename}: {error.strerror}"
+        Console(stderr=True, soft_wrap=True).print(f"structloss: {text}", style="red", markup=False, highlight=False)
         raise typer.Exit(2) from None
 
 
@@ -51,7 +54,7 @@ def prepared(context: typer.Context, objectives: Sequence[str] = ()) -> Prepared
     from structloss.naming import objective_of
     from structloss.tasks import TASKS
     from structloss.training.experiment import Data
-    from structloss.training.fit import Plan
+    from structloss.training.plan import Plan
 
     if p["task"] not in TASKS:
         raise ValueError(f"task: got {p['task']!r}, but wanted one of {', '.join(TASKS)}")
@@ -69,7 +72,8 @@ def prepared(context: typer.Context, objectives: Sequence[str] = ()) -> Prepared
     if not p["unknown_labels"]:
         data.check_labels(task.build(config))
     plan = {**asdict(task.defaults(settings)), **{key: p[key] for key in _PLANNED if p[key] is not None}}
-    return Prepared(task, data, config, made, Plan(**plan, warm_up=p["warm_up"], seed=p["seed"], resume=p["resume"]))
+    own = {key: p[key] for key in ("warm_up", "seed", "resume", "overwrite", "checkpoint_seconds")}
+    return Prepared(task, data, config, made, Plan(**plan, **own))
 
 
 def _settings(task: "FileTask", given: Sequence[str]) -> dict[str, Any]:

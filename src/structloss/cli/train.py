@@ -12,6 +12,7 @@ from rich.table import Table
 
 from structloss.cli import options
 from structloss.cli.prepare import prepared, said_plainly
+from structloss.cli.running import GO_ON, running
 
 Data = Annotated[Path, typer.Argument(help="A file in the format of the task.")]
 Model = Annotated[Path, typer.Argument(help="The directory that `structloss train` wrote.")]
@@ -36,7 +37,9 @@ def train(
     patience: options.Patience = None,
     warm_up: options.WarmUp = 0,
     seed: options.Seed = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last whole epoch in --out.")] = False,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
+    checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
     devices: Annotated[int, typer.Option(min=1, help="Processes that share each batch, on this machine.")] = 1,
     setting: options.Settings = None,
     unknown_labels: options.UnknownLabels = False,
@@ -47,7 +50,7 @@ def train(
 
     Example: `structloss train tagging --train train.txt --dev dev.txt --out model --objective softmax-margin`
     """
-    with said_plainly():
+    with running(GO_ON):
         ready = prepared(context)
         from structloss.training.experiment import run
 

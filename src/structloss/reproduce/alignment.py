@@ -19,6 +19,7 @@ from structloss.tasks.alignment.train import Parts, candidates, choose, prepare
 from structloss.tasks.alignment.utterance import Utterance
 from structloss.tasks.alignment.words import phones_of
 from structloss.training.directory import file_name, load
+from structloss.training.plan import Plan
 from structloss.training.task import predict
 
 METHODS: dict[str, tuple[str, str]] = {  # objective and loss
@@ -80,10 +81,11 @@ def table(
         say(f"{OFF_THE_SHELF}, {name}: {_shown(result.rows[name][OFF_THE_SHELF][-1])}")
     for seed in seeds:
         parts = Parts.of(train, seed)
-        begun = prepare(parts, settings, out / f"seed{seed}", seed, say)
+        plan = Plan(seed=seed, overwrite=True, progress=False)
+        begun = prepare(parts, settings, out / f"seed{seed}", plan, say)
         for method, (objective, loss) in METHODS.items():
             folder = out / f"seed{seed}" / file_name(method)
-            choose(copy.deepcopy(begun), parts, candidates(objective), loss, folder, epochs, seed, say)
+            choose(copy.deepcopy(begun), parts, candidates(objective), loss, folder, epochs, plan, say)
             _, model = load(folder, {task.name: task})
             for name, rows in examples.items():
                 result.add(name, method, task.evaluate(rows, predict(model, rows)))

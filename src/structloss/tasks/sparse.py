@@ -175,6 +175,7 @@ class RowAdagrad(torch.optim.Optimizer):
                 else:
                     rows, values = torch.arange(p.shape[0]), g
                 gradient, weight, squares = (x.reshape(len(x), -1).numpy() for x in (values, p.data, state["squares"]))
+                state["last"] = state["last"].long()  # whoever loads a state makes every tensor the weights' type
                 last = state["last"].numpy()
                 sparse.adagrad(
                     rows.numpy(), gradient, weight, squares, last, state["step"], group["lr"], group["decay"]

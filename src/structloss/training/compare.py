@@ -1,23 +1,23 @@
 """The same model under several objectives and seeds, several at a time, each in a process of its own."""
 
-import multiprocessing
 import os
-import queue
-import shutil
-from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Protocol
 
 from structloss.objectives import NegativeLogLikelihood, Objective
+from structloss.training import checkpoints
 from structloss.training.directory import file_name
-from structloss.training.experiment import RESULT, Data, Result, how_made, run
-from structloss.training.fit import CHECKPOINT, Plan
+from structloss.training.experiment import Data, Result, run
+from structloss.training.folder import check_begin, hand_over, make_room
+from structloss.training.plan import Plan
+from structloss.training.processes import Processes
+from structloss.training.record import Record, record_of
 from structloss.training.task import Task
 
-_own: tuple[Any, Task, Data]  # of a worker: the queue to the process that started it, and what it trains on
+_own: tuple[Task, Data]  # of a process that trains: what it trains on
 
 
 @dataclass(frozen=True)
@@ -79,52 +79,51 @@ def compare(
     """Train every trial from every seed, `jobs` of them at a time, each with one thread.
 
     Trials of one config share their warm-up: it is trained once a seed, and each goes on from there, as it would have
-    alone. With `plan.resume`, runs that have ended are read and others go on after their last whole epoch.
+    alone. With `plan.resume`, runs that have ended are read and others go on from their last checkpoints.
     """
-    spawn = multiprocessing.get_context("spawn")
-    told: Any = spawn.Queue()
+    check_begin(plan)
+    if not plan.resume:
+        make_room(sorted((out / "runs").glob("*/")), out, plan)
     results: dict[tuple[str, int], Result] = {}
-    running: dict[Future[Result], tuple[str, int, list[Trial]]] = {}  # and the trials that go on from there
-    with ProcessPoolExecutor(jobs, spawn, _start, (told, task, data)) as pool:
+    followers: dict[tuple[str, int], list[Trial]] = {}  # of a warm-up: who goes on from there
 
-        def submit(trial: Trial, seed: int, own: Plan, then: list[Trial]) -> None:
+    def record(trial: Trial, seed: int) -> Record:
+        return record_of(task, data.described, trial.config, trial.objective, replace(plan, seed=seed))
+
+    with Processes(jobs, _start, (task, data)) as pool:
+
+        def submit(trial: Trial, seed: int, own: Plan) -> None:
             folder = folder_of(out, trial.name, seed)
-            own = replace(own, seed=seed, progress=False)
-            made = how_made(data, trial.config, trial.objective, own)
-            ended = Result.read(folder, made) if plan.resume else None
+            ended = Result.read(folder, record(trial, seed)) if plan.resume else None
             if ended is not None:
-                finish(trial.name, seed, ended, then)
-                return
-            (folder / RESULT).unlink(missing_ok=True)
-            work = pool.submit(_work, trial, folder, own)
-            running[work] = trial.name, seed, then
+                finish(trial, seed, ended)
+            else:
+                own = replace(own, seed=seed, progress=False, overwrite=False)
+                pool.submit((trial, seed), _work, trial, folder, own)
 
-        def finish(name: str, seed: int, result: Result, then: list[Trial]) -> None:
-            results[name, seed] = result
-            listener.end(name, seed, result)
-            for trial in then:
-                begun = folder_of(out, trial.name, seed)
-                if not (plan.resume and (begun / CHECKPOINT).is_file()):
-                    shutil.rmtree(begun, ignore_errors=True)
-                    shutil.copytree(folder_of(out, name, seed), begun, ignore=shutil.ignore_patterns(RESULT, "logs"))
-                submit(trial, seed, replace(plan, resume=True), [])
+        def finish(trial: Trial, seed: int, result: Result) -> None:
+            results[trial.name, seed] = result
+            listener.end(trial.name, seed, result)
+            for follower in followers.get((trial.name, seed), []):
+                begun = folder_of(out, follower.name, seed)
+                if not checkpoints.in_folder(begun / checkpoints.FOLDER):
+                    source = folder_of(out, trial.name, seed)
+                    hand_over(source, begun, record(trial, seed), record(follower, seed))
+                submit(follower, seed, replace(plan, resume=True))
 
-        try:
-            for seed in seeds:
-                for i, group in enumerate(_alike(trials) if plan.warm_up else []):
-                    warm_up = Trial(f"warm-up-{i + 1}", group[0].config, NegativeLogLikelihood())
-                    submit(warm_up, seed, replace(plan, stop_after=min(plan.warm_up, plan.epochs)), group)
-                for trial in trials if not plan.warm_up else []:
-                    submit(trial, seed, plan, [])
-            while running:
-                done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
-                _drain(told, listener)
-                for future in done:
-                    name, seed, then = running.pop(future)
-                    finish(name, seed, future.result(), then)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-    _drain(told, listener)
+        for seed in seeds:
+            for i, group in enumerate(_alike(trials) if plan.warm_up else []):
+                warm_up = Trial(f"warm-up-{i + 1}", group[0].config, NegativeLogLikelihood())
+                followers[warm_up.name, seed] = group
+                submit(warm_up, seed, replace(plan, stop_after=min(plan.warm_up, plan.epochs)))
+            for trial in trials if not plan.warm_up else []:
+                submit(trial, seed, plan)
+        for told in pool.told():
+            trial, seed = told.key
+            if told.ended:
+                finish(trial, seed, told.value)
+            else:
+                listener.epoch(trial.name, seed, told.value)
     return [Outcome(trial.name, [results[trial.name, seed] for seed in seeds]) for trial in trials]
 
 
@@ -140,27 +139,17 @@ def _alike(trials: Sequence[Trial]) -> list[list[Trial]]:
     return groups
 
 
-def _drain(told: Any, listener: Listener) -> None:
-    while True:
-        try:
-            listener.epoch(*told.get_nowait())
-        except queue.Empty:
-            return
-
-
-def _start(told: Any, task: Task, data: Data) -> None:
-    """What every worker gets once."""
+def _start(task: Task, data: Data) -> None:
+    """What every process gets once."""
     global _own
     import torch
 
     torch.set_num_threads(1)
-    _own = told, task, data
+    _own = task, data
 
 
-def _work(trial: Trial, folder: Path, plan: Plan) -> Result:
-    told, task, data = _own
-    result = run(
-        task, data, trial.config, trial.objective, folder, plan, lambda row: told.put((trial.name, plan.seed, row))
-    )
+def _work(tell: Callable[[dict[str, float]], None], trial: Trial, folder: Path, plan: Plan) -> Result:
+    task, data = _own
+    result = run(task, data, trial.config, trial.objective, folder, plan, tell)
     assert result is not None  # there is one process
     return result

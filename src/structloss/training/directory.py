@@ -1,17 +1,20 @@
-"""Model directories: config.json, model.safetensors and metrics.json; no pickle, and nothing half-written."""
+"""Model directories: config.json, model.safetensors and metrics.json, written as one; no pickle."""
 
+import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from structloss.files import write_text
+from structloss.files import rename, write_bytes
 from structloss.training.task import DataError, Task, TaskModel
 
 T = TypeVar("T", bound=Task)
 
-VERSION = 1
+VERSION = 2
+CONFIG, WEIGHTS, METRICS = "config.json", "model.safetensors", "metrics.json"
+MODEL_FILES = (CONFIG, WEIGHTS, METRICS)
+_NEXT = ".model.safetensors.next"  # new weights, until the config that has their checksum is there
 _MOST_BYTES = 1 << 30
 
 
@@ -26,44 +29,114 @@ def file_name(text: str) -> str:
 
 
 def save(folder: Path, task: Task, model: TaskModel, metrics: Mapping[str, Any]) -> None:
-    """Write a model directory; files that are there are replaced one by one, whole."""
-    from safetensors.torch import save_file
+    """Write a model directory as one: whoever reads it at any moment finds the old model or the new one, whole.
 
+    The new weights are written beside the old; the config, which has their checksum, is renamed over the old one, and
+    from then on the new model is the one that is there; then the weights take their name.
+    """
+    from safetensors.torch import save as to_bytes
+
+    weights = to_bytes({name: x.contiguous() for name, x in model.state_dict().items()})
+    said = {"structloss": VERSION, "task": task.name, "model": model.config, "metrics": dict(metrics)}
+    content = json.loads(json.dumps(said))  # as it will be read
+    _write(folder, {**content, "checksum": _checksum(content, weights)}, weights)
+
+
+def copy_model(source: Path, target: Path) -> None:
+    """Write the model of one directory into another, as one."""
+    config, weights = _read(source)
+    _write(target, config, weights)
+
+
+def _write(folder: Path, config: dict[str, Any], weights: bytes) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".model.safetensors.{os.getpid()}"
-    save_file({name: x.contiguous() for name, x in model.state_dict().items()}, temporary)
-    temporary.rename(folder / "model.safetensors")
-    config = {"structloss": VERSION, "task": task.name, "model": model.config}
-    write_text(folder / "config.json", json.dumps(config, ensure_ascii=False))
-    write_text(folder / "metrics.json", json.dumps(dict(metrics), indent=1))
+    _end_writing(folder)
+    write_bytes(folder / _NEXT, weights)
+    write_bytes(folder / CONFIG, json.dumps(config, ensure_ascii=False).encode())
+    rename(folder / _NEXT, folder / WEIGHTS)
+    write_bytes(folder / METRICS, json.dumps(config["metrics"], indent=1).encode())
+
+
+def _end_writing(folder: Path) -> None:
+    """Where somebody was killed between the new config and the new weights, give these their name."""
+    if not (folder / _NEXT).is_file():
+        return
+    try:
+        config = _read_config(folder / CONFIG)
+    except DataError:
+        return
+    if _checksum(config, (folder / _NEXT).read_bytes()) == config.get("checksum"):
+        rename(folder / _NEXT, folder / WEIGHTS)
+
+
+def _checksum(config: Mapping[str, Any], weights: bytes) -> str:
+    """What ties a config to its weights."""
+    content = {key: value for key, value in config.items() if key != "checksum"}
+    found = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+    found.update(weights)
+    return found.hexdigest()
 
 
 def load(folder: Path, tasks: Mapping[str, T]) -> tuple[T, TaskModel]:
     """Read a model directory, or a `DataError` that names the file."""
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors.torch import load as from_bytes
 
-    config_path, weights_path = folder / "config.json", folder / "model.safetensors"
-    for path in (config_path, weights_path):
-        if not path.is_file():
-            raise DataError(f"{path}: is not there, but a model directory has it")
-        if path.stat().st_size > _MOST_BYTES:
-            raise DataError(f"{path}: has {path.stat().st_size} bytes, more than {_MOST_BYTES}")
+    config, weights = _read(folder)
     try:
-        config = json.loads(config_path.read_text(encoding="utf-8"))
         task = tasks[config["task"]]
         model = task.build(config["model"])
-    except json.JSONDecodeError as error:
-        raise DataError(f"{config_path}, line {error.lineno}: is no JSON ({error.msg})") from None
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{config_path}, line 1: is no model's config ({error!r})") from None
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{folder / CONFIG}, line 1: is no model's config ({error!r})") from None
     try:
-        model.load_state_dict(load_file(weights_path))
+        model.load_state_dict(from_bytes(weights))
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
-        raise DataError(f"{weights_path}: does not hold the weights of this model ({reason})") from None
-    check_weights(model, weights_path)
+        raise DataError(f"{folder / WEIGHTS}: does not hold the weights of this model ({reason})") from None
+    check_weights(model, folder / WEIGHTS)
     return task, model.eval()
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], bytes]:
+    """The config of a model directory, and the weights that it was written with."""
+    config = _read_config(folder / CONFIG)
+    if not isinstance(config.get("checksum"), str):
+        raise DataError(f"{folder / CONFIG}, line 1: is no model's config (it has no checksum of its weights)")
+    _check_size(folder / WEIGHTS, needed=not (folder / _NEXT).is_file())
+    for name in (WEIGHTS, _NEXT):
+        if (folder / name).is_file() and _check_size(folder / name):
+            weights = (folder / name).read_bytes()
+            if _checksum(config, weights) == config["checksum"]:
+                return config, weights
+    raise DataError(
+        f"{folder / WEIGHTS}: does not hold the weights that {CONFIG} was written with: "
+        "one of the two is damaged, was changed or is of another model"
+    )
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    _check_size(path)
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}, line {error.lineno}: is no JSON ({error.msg})") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: is not UTF-8") from None
+    except (RecursionError, ValueError) as error:
+        raise DataError(f"{path}: is no model's config ({error})") from None
+    if not isinstance(config, dict):
+        raise DataError(f"{path}, line 1: is no model's config (it is {type(config).__name__})")
+    return config
+
+
+def _check_size(path: Path, needed: bool = True) -> bool:
+    if not path.is_file():
+        if needed:
+            raise DataError(f"{path}: is not there, but a model directory has it")
+        return False
+    if path.stat().st_size > _MOST_BYTES:
+        raise DataError(f"{path}: has {path.stat().st_size} bytes, more than {_MOST_BYTES}")
+    return True
 
 
 def check_weights(model: TaskModel, path: Path) -> None:

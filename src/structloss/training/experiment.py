@@ -1,10 +1,10 @@
 """One experiment: a task's data, a model, an objective; trained, and the best of its epochs evaluated."""
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,13 @@ import torch
 
 from structloss.files import write_text
 from structloss.objectives import Objective
+from structloss.training.batches import is_first_process
 from structloss.training.directory import load
-from structloss.training.fit import Plan, fit, is_first_process
-from structloss.training.task import Example, FileTask, Task, TaskModel, predict
-
-RESULT = "result.json"
+from structloss.training.fit import fit
+from structloss.training.folder import RESULT
+from structloss.training.plan import Plan
+from structloss.training.record import Record, check_same, described, record_of
+from structloss.training.task import DataError, Example, FileTask, Task, TaskModel, predict
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class Data:
             raise ValueError(f"{train}: got too few examples to keep some for --dev")
         return cls(examples, held, task.read(test) if test else ())
 
+    @cached_property
+    def described(self) -> dict[str, str]:
+        """As the record of a run has it."""
+        return described({"train": self.train, "dev": self.dev, "test": self.test})
+
     def check_labels(self, model: TaskModel) -> None:
         """Labels that the training data lack are an error before anything is trained, not after an hour."""
         for example in (*self.dev, *self.test):
@@ -51,25 +58,20 @@ class Result:
     history: list[dict[str, float]]
     metrics: dict[str, dict[str, float]]
     seconds: float
-    made: str = ""  # how, in a word that changes with anything that matters
+    made: Record = field(default_factory=dict)
 
     @classmethod
-    def read(cls, folder: Path, made: str) -> "Result | None":
-        """That of a run that has ended in this folder; a ValueError where it was made otherwise."""
+    def read(cls, folder: Path, made: Record) -> "Result | None":
+        """That of a run that has ended in this folder; a `DataError` where it was made otherwise."""
         path = folder / RESULT
         if not path.is_file():
             return None
-        result = cls(**json.loads(path.read_text(encoding="utf-8")))
-        if result.made != made:
-            raise ValueError(f"{path}: was made of other data or with other settings; without --resume it is made anew")
+        try:
+            result = cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError, RecursionError):
+            raise DataError(f"{path}: is damaged; --overwrite begins anew") from None
+        check_same(path, result.made, made)
         return result
-
-
-def how_made(data: Data, config: Mapping[str, Any], objective: Objective, plan: Plan) -> str:
-    """A number that two runs share if they are of the same examples, model, objective and plan."""
-    own = replace(plan, resume=False, progress=False, devices=1)
-    examples = [[(e.where, e.y) for e in part] for part in (data.train, data.dev, data.test)]
-    return hashlib.sha256(repr((examples, sorted(config.items()), repr(objective), own)).encode()).hexdigest()[:16]
 
 
 def run(
@@ -82,12 +84,13 @@ def run(
     """
     begin = time.perf_counter()
     torch.manual_seed(plan.seed)
-    history = fit(task, task.build(dict(config)), objective, data.train, data.dev, out, plan, on_epoch)
+    made = record_of(task, data.described, config, objective, plan)
+    history = fit(task, task.build(dict(config)), objective, data.train, data.dev, out, plan, made, on_epoch)
     if not is_first_process():
         return None
     _, best = load(out, {task.name: task})
     parts = {"dev": data.dev, "test": data.test} if data.test else {"dev": data.dev}
     metrics = {name: task.evaluate(examples, predict(best, examples)) for name, examples in parts.items()}
-    result = Result(history, metrics, time.perf_counter() - begin, how_made(data, config, objective, plan))
+    result = Result(history, metrics, time.perf_counter() - begin, made)
     write_text(out / RESULT, json.dumps(asdict(result), indent=1))
     return result

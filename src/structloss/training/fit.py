@@ -1,104 +1,33 @@
 """Train a task's model: Lightning's loop with early stopping on the task's own metric, checkpoints and resuming."""
 
+import errno
 import hashlib
 import logging
-import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader
 
 from structloss.objectives import NegativeLogLikelihood, Objective
+from structloss.training import interruption
+from structloss.training.batches import LengthBatches, is_first_process, nodes, world
 from structloss.training.directory import save
+from structloss.training.plan import Plan
 from structloss.training.task import Example, Task, TaskModel, predict
 
 try:
     import lightning
-    from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint, TQDMProgressBar, WeightAveraging
+    from lightning.pytorch.callbacks import Callback, EarlyStopping, TQDMProgressBar, WeightAveraging
     from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError("training needs Lightning: pip install 'structloss[train]'") from missing
 
-
-CHECKPOINT = Path("checkpoints") / "last.ckpt"  # in a model directory
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How to train: at most `epochs`, of which this time only those up to `stop_after`.
-
-    The first `warm_up` epochs train on the negative log-likelihood, whatever the objective: risk and direct loss have
-    little to go by while all answers are about equally wrong. Where the learning rate `decays`, it falls evenly to 0
-    over all `epochs`. With `average` above 0 the model that is evaluated and kept has the moving average of the
-    weights: after n steps its decay is the smaller of `average` and (1 + n) / (10 + n), so that it forgets how training
-    began.
-    """
-
-    epochs: int = 20
-    batch_size: int = 16
-    lr: float = 0.1
-    l2: float = 1.0
-    patience: int = 5
-    average: float = 0.0
-    decays: bool = False
-    warm_up: int = 0
-    stop_after: int | None = None
-    seed: int = 0
-    devices: int = 1
-    resume: bool = False
-    progress: bool = True
-
-
-class LengthBatches(Sampler[list[int]]):
-    """Examples of about one length together, in an order that seed and epoch decide, and shared out among processes.
-
-    Which batch comes when does not depend on what was drawn before: a resumed run goes on as if nothing had happened.
-    Every process takes its part of each batch, so that several see together what one would see alone.
-    """
-
-    def __init__(self, sizes: Sequence[int], batch_size: int, seed: int) -> None:
-        self.sizes, self.batch_size, self.seed, self.epoch = sizes, batch_size, seed, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Called by the loop."""
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return -(-len(self.sizes) // self.batch_size)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        generator = torch.Generator().manual_seed(1_000_003 * self.seed + self.epoch)
-        noise = torch.rand(len(self.sizes), generator=generator).tolist()
-        order = sorted(range(len(self.sizes)), key=lambda i: self.sizes[i] + 3 * noise[i])
-        batches = [order[i : i + self.batch_size] for i in range(0, len(order), self.batch_size)]
-        world, rank = _world()
-        for i in torch.randperm(len(batches), generator=generator).tolist():
-            own = batches[i][rank::world]
-            yield own or batches[i][:1]
-
-
-def _world() -> tuple[int, int]:
-    """How many processes train together, and which of them this is."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_world_size(), torch.distributed.get_rank()
-    return 1, 0
-
-
-def _nodes() -> int:
-    """How many machines torchrun has started this on; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", 1)) // int(
-        os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", 1))
-    )
-
-
-def is_first_process() -> bool:
-    """Whether this process is the one that speaks, of those that train together."""
-    return _world()[1] == 0
+from structloss.training import checkpoints, folder
 
 
 class Training(lightning.LightningModule):
@@ -126,15 +55,20 @@ class Training(lightning.LightningModule):
         """One step: the whole of the development set."""
         return DataLoader([0], batch_size=1)  # type: ignore[arg-type]
 
+    def on_train_start(self) -> None:
+        """Lightning does not call `on_train_epoch_start` where it goes on within an epoch."""
+        loader: Any = self.trainer.train_dataloader
+        loader.batch_sampler.set_place(self.current_epoch, self._batches)
+        self.model.train()
+
     def on_train_epoch_start(self) -> None:
         loader: Any = self.trainer.train_dataloader
-        loader.batch_sampler.set_epoch(self.current_epoch)
-        self._objective_sum, self._batches = 0.0, 0
+        loader.batch_sampler.set_place(self.current_epoch)
         self.model.train()
 
     def training_step(self, batch: list[tuple[Any, list[int]]], batch_idx: int) -> None:
         # Dropout, too, does not depend on what was drawn before: the loader draws now and then.
-        place = (self.plan.seed, self.current_epoch, batch_idx, _world()[1])
+        place = (self.plan.seed, self.current_epoch, batch_idx, world()[1])
         torch.manual_seed(int.from_bytes(hashlib.sha256(repr(place).encode()).digest()[:8]) >> 1)
         optimizers: Any = self.optimizers()
         optimizers = optimizers if isinstance(optimizers, list) else [optimizers]
@@ -164,13 +98,16 @@ class Training(lightning.LightningModule):
             objective = self._objective_sum / max(1, self._batches)
             self.history.append({"epoch": float(self.current_epoch), "train_objective": objective, **row})
             self.log("train_objective", objective)
+            self._objective_sum, self._batches = 0.0, 0
         self.log_dict(row, prog_bar=True, batch_size=1)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["history"] = self.history
+        checkpoint["batches"], checkpoint["objective_sum"] = self._batches, self._objective_sum
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.history = checkpoint["history"]
+        self._batches, self._objective_sum = checkpoint["batches"], checkpoint["objective_sum"]
 
     def configure_optimizers(self) -> Any:
         """The model's own."""
@@ -222,37 +159,46 @@ class _Averaging(WeightAveraging):
 
 def fit(
     task: Task, model: TaskModel, objective: Objective, train: Sequence[Example], dev: Sequence[Example], out: Path,
-    plan: Plan, on_epoch: Callable[[dict[str, float]], None] | None = None,
+    plan: Plan, made: Mapping[str, Any], on_epoch: Callable[[dict[str, float]], None] | None = None,
 ) -> list[dict[str, float]]:  # fmt: skip
     """Train, keep the best model in `out`, and return a row for each epoch; `on_epoch` has it as soon as it is there.
 
-    With `plan.resume` it goes on after the last whole epoch that `out` knows of.
+    `made` is the record of this run (`record_of`). With `plan.resume` it goes on from the last checkpoint in `out`.
     """
-    last = out / CHECKPOINT
-    resumes = plan.resume and last.is_file()
+    folder.check_begin(plan)
+    resumed = folder.begin(out, plan, made)
     # What it tells of hardware and products is of no use here.
     for name in ("lightning", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     lightning.seed_everything(plan.seed, verbose=False)
+    if plan.devices > 1 and is_first_process():
+        interruption.be_parent()
     training = Training(task, model, objective, train, dev, plan)
     monitor, mode = f"dev_{task.metric}", "max" if task.maximise else "min"
     callbacks: list[Callback] = [
         _SaveBest(out, on_epoch),
-        ModelCheckpoint(dirpath=last.parent, save_last=True, save_top_k=0, enable_version_counter=False),
+        checkpoints.Checkpoints(out / checkpoints.FOLDER, plan.checkpoint_seconds, made),
         EarlyStopping(monitor=monitor, mode=mode, patience=plan.patience),
     ]
     if plan.average:
         callbacks.append(_Averaging(avg_fn=_MovingAverage(plan.average)))
     if plan.progress:
         callbacks.append(TQDMProgressBar())
-    with warnings.catch_warnings():
+    with interruption.held(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")
         trainer = lightning.Trainer(
-            max_epochs=plan.stop_after or plan.epochs, accelerator="cpu", devices=plan.devices, num_nodes=_nodes(),
-            strategy="ddp" if plan.devices * _nodes() > 1 else "auto", callbacks=callbacks,
+            max_epochs=plan.stop_after or plan.epochs, accelerator="cpu", devices=plan.devices, num_nodes=nodes(),
+            strategy="ddp" if plan.devices * nodes() > 1 else "auto", callbacks=callbacks,
+            plugins=[checkpoints.CheckpointFiles()],
             logger=[kind(out, name="", version="logs") for kind in (CSVLogger, TensorBoardLogger)],
             enable_progress_bar=plan.progress, enable_model_summary=False, num_sanity_val_steps=0,
             log_every_n_steps=20, use_distributed_sampler=False,
         )  # fmt: skip
-        trainer.fit(training, ckpt_path=last if resumes else None, weights_only=True)
+        try:
+            trainer.fit(training, ckpt_path=resumed, weights_only=True)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            reason = f"{error.strerror}; --resume goes on from the last checkpoint once there is some"
+            raise OSError(error.errno, reason, error.filename) from None
     return training.history

@@ -1,10 +1,9 @@
 """Align recordings with a trained model: one file, or many in parallel, where one that fails stops no other."""
 
-import multiprocessing
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,6 +14,7 @@ from structloss.tasks.alignment.segments import Segments
 from structloss.tasks.alignment.task import Aligner, Alignment
 from structloss.tasks.alignment.utterance import Utterance
 from structloss.training.directory import load
+from structloss.training.processes import Processes
 from structloss.training.task import DataError, Example
 
 
@@ -95,7 +95,11 @@ def _start(folder: Path) -> None:
     _model = read_model(folder)
 
 
-def _work(job: Job) -> Done:
+def _work(_: Callable[[Any], None], job: Job) -> Done:
+    return _align(job)
+
+
+def _align(job: Job) -> Done:
     try:
         job.out.parent.mkdir(parents=True, exist_ok=True)
         check_output(job.out, job.audio, job.transcript)
@@ -110,10 +114,11 @@ def align_all(folder: Path, todo: Sequence[Job], processes: int) -> Iterator[Don
     """Align with the model of a directory, so many recordings at a time, in the order they are ready."""
     if len(todo) == 1 or processes == 1:
         _start(folder)
-        yield from map(_work, todo)
+        yield from map(_align, todo)
         return
     read_model(folder)  # what is wrong with it is said here, and not by every worker
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, spawn, _start, (folder,)) as pool:
-        for future in as_completed([pool.submit(_work, job) for job in todo]):
-            yield future.result()
+    with Processes(processes, _start, (folder,)) as pool:
+        for job in todo:
+            pool.submit(job.audio, _work, job)
+        for told in pool.told():
+            yield told.value

@@ -108,6 +108,7 @@ class PassiveAggressiveSteps(torch.optim.Optimizer):
 
 def feature_scale(model: Aligner, examples: Sequence[Example]) -> Tensor:
     """The deviation of each feature (7,) over the alignments of examples."""
+    model.eval()
     with torch.no_grad():
         rows = torch.stack([model._features(e.x, model.encode(e).phones).at(e.x.starts) for e in examples])
     return rows.std(0, correction=0).clamp(min=1e-3)

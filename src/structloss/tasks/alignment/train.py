@@ -9,7 +9,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from structloss.files import write_bytes
 from structloss.losses import Loss
 from structloss.naming import build, loss_of, objective_of, split
 from structloss.objectives import DirectLoss, Hinge, NegativeLogLikelihood, Objective
@@ -18,8 +17,11 @@ from structloss.tasks.alignment.classifier import KernelClassifier
 from structloss.tasks.alignment.frames import Frames, FrameTagger
 from structloss.tasks.alignment.task import Aligner, Alignment, feature_scale
 from structloss.tasks.alignment.utterance import Utterance
-from structloss.training.directory import file_name, load
-from structloss.training.fit import Plan, fit
+from structloss.training.directory import copy_model, file_name, load
+from structloss.training.fit import fit
+from structloss.training.folder import check_begin, make_room
+from structloss.training.plan import Plan
+from structloss.training.record import described, digest, record_of
 
 PAPER = (1500, 1796, 100)  # utterances for the classifier, for the weights, and held out
 # Of direct loss. The paper took 1.1 with features of other sizes; with ours the first step from 0, away from any
@@ -82,28 +84,40 @@ class AnnealedDirectLoss(Objective):
         return epsilon * epsilon * values
 
 
+def make_ready(out: Path, plan: Plan) -> None:
+    """Let training begin in a folder: an error where it holds a run, unless that is resumed or overwritten."""
+    check_begin(plan)
+    if not plan.resume:
+        make_room([out, out / "classifier", *sorted((out / "runs").glob("*/"))], out, plan)
+
+
 def prepare(
-    parts: Parts, settings: dict[str, Any], out: Path, seed: int,
+    parts: Parts, settings: dict[str, Any], out: Path, plan: Plan,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Aligner:  # fmt: skip
-    """An aligner whose classifier is trained and whose weights are 0; the classifier's own run is in out/classifier."""
+    """An aligner whose classifier is trained and whose weights are 0; the classifier's own run is in out/classifier.
+
+    Of the plan it takes the seed, and how to begin and to write checkpoints. The kernel's classifier has no
+    checkpoints: one pass over the frames, it is trained again where a run is resumed, and is the same.
+    """
     task = Alignment()
     examples = task.examples([*parts.classifier, *parts.weights])
     config = task.configure(examples, {**task.settings, **settings})
-    torch.manual_seed(seed)
+    torch.manual_seed(plan.seed)
     model = Aligner(config)
     if isinstance(model.classifier, KernelClassifier):
         numbers = {phone: i for i, phone in enumerate(config["labels"])}
-        frames = [(u.x, torch.tensor([numbers[p] for p in u.frame_phones()])) for u in parts.classifier]
-        for part in model.classifier.fit(frames, seed):
+        pairs = [(u.x, torch.tensor([numbers[p] for p in u.frame_phones()])) for u in parts.classifier]
+        for part in model.classifier.fit(pairs, plan.seed):
             on_progress(f"classifier: {100 * part:.0f} %")
     else:
         kind = Frames()
         wanted = {key: config[key] for key in ("labels", "inputs", "width", "context", "dropout")}
-        plan = Plan(**asdict(kind.defaults(wanted)), seed=seed, progress=False)
+        own, objective = replace(plan, **asdict(kind.defaults(wanted))), NegativeLogLikelihood()
+        frames = {"train": kind.examples(parts.classifier), "dev": kind.examples(parts.held)}
         fit(
-            kind, FrameTagger(wanted), NegativeLogLikelihood(), kind.examples(parts.classifier),
-            kind.examples(parts.held), out / "classifier", plan,
+            kind, FrameTagger(wanted), objective, frames["train"], frames["dev"], out / "classifier", own,
+            record_of(kind, described(frames), wanted, objective, own),
             lambda row: on_progress(f"classifier: {100 * row['dev_accuracy']:.1f} % of the frames are right"),
         )  # fmt: skip
         _, best = load(out / "classifier", {kind.name: kind})
@@ -124,7 +138,10 @@ def train(
     if isinstance(objective, DirectLoss) and model.config["learns"] != "all":
         plan = replace(plan, lr=plan.lr * objective.epsilon)  # update (8) is not divided by epsilon
     model.aggressiveness = objective.C if isinstance(objective, PassiveAggressive) else None
-    return fit(task, model, objective, task.examples(parts.weights), task.examples(parts.held), out, plan, on_epoch)
+    examples = {"train": task.examples(parts.weights), "dev": task.examples(parts.held)}
+    made = record_of(task, described(examples), model.config, objective, plan)
+    made["classifier"] = digest(model.classifier.state_dict())  # before alignments change it
+    return fit(task, model, objective, examples["train"], examples["dev"], out, plan, made, on_epoch)
 
 
 def objective_of_name(name: str, loss: str, hop_ms: float) -> Objective:
@@ -154,13 +171,15 @@ def candidates(objective: str, epsilons: Sequence[float] = ()) -> list[str]:
 
 
 def choose(
-    model: Aligner, parts: Parts, objectives: Sequence[str], loss: str, out: Path, epochs: int | None, seed: int,
+    model: Aligner, parts: Parts, objectives: Sequence[str], loss: str, out: Path, epochs: int | None, plan: Plan,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> None:  # fmt: skip
-    """Train from the same start under each of the objectives, and keep in `out` what is best on the held-out part."""
+    """Train from the same start under each of the objectives, and keep in `out` what is best on the held-out part.
+
+    Of the plan it takes the seed, and how to begin and to write checkpoints.
+    """
     task = Alignment()
-    defaults = asdict(task.defaults(model.config)) | ({"epochs": epochs} if epochs else {})
-    plan = Plan(**defaults, seed=seed, progress=False)
+    plan = replace(plan, **asdict(task.defaults(model.config)) | ({"epochs": epochs} if epochs else {}))
     begin = {key: value.clone() for key, value in model.state_dict().items()}
     best = -1.0
     for name in objectives:
@@ -172,5 +191,4 @@ def choose(
         if value > best:
             best = value
             if folder != out:
-                for file in ("config.json", "model.safetensors", "metrics.json"):
-                    write_bytes(out / file, (folder / file).read_bytes())
+                copy_model(folder, out)
