@@ -134,15 +134,19 @@ def _results(p: Potentials) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 def as_tensor(value: np.ndarray[Any, Any], dtype: torch.dtype) -> Tensor:
     """Sums (..., B), made in float64, in the potentials' own precision; one that is more than it holds is an error."""
-    if value.size and not value.max() <= _LARGEST[dtype]:
-        b = int(np.argwhere(~(value <= _LARGEST[dtype]))[0, -1])
+    flat = value.reshape(-1)
+    if flat.dot(flat) < 1e76:  # no number above 1e38: the usual case, found at once
+        return torch.from_numpy(value.astype(_PRECISIONS[dtype], copy=False))
+    largest = torch.finfo(dtype).max
+    if not value.max() <= largest:
+        b = int(np.argwhere(~(value <= largest))[0, -1])
         raise ValueError(
             f"potentials: the scores of example {b} add up to more than {dtype} holds; wanted smaller ones"
         )
     return torch.from_numpy(value).to(dtype)
 
 
-_LARGEST = {dtype: torch.finfo(dtype).max for dtype in (torch.float32, torch.float64)}
+_PRECISIONS = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 def _fits_lanes(p: Potentials) -> bool:
