@@ -26,8 +26,9 @@ def said_plainly() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
-        named = isinstance(error, OSError) and error.strerror and error.filename
-        text = f"{error.filename}: {error.strerror}" if named else str(error)
+        text = str(error)
+        if isinstance(error, OSError) and error.strerror and error.filename:
+            text = f"{error.filename}: {error.strerror}"
         Console(stderr=True, soft_wrap=True).print(f"structloss: {text}", style="red", markup=False, highlight=False)
         raise typer.Exit(2) from None
 
