@@ -47,8 +47,8 @@ def begin(out: Path, plan: Plan, made: Mapping[str, Any]) -> Path | None:
         for half in [path for pattern in _HALF_WRITTEN for path in out.glob(pattern)]:
             half.unlink(missing_ok=True)
         _keep_log(out / "logs")
-        epochs, batches = len(checkpoint["history"]), checkpoint["batches"]
-        _say.info(f"{out}: goes on after epoch {epochs}" + (f" and {batches} batches more" if batches else ""))
+        more = f" and {checkpoint['batches']} batches more" if checkpoint["batches"] else ""
+        _say.info(f"{out}: goes on after epoch {len(checkpoint['history'])}{more}")
     return path
 
 
