@@ -199,7 +199,7 @@ def interrupt_comparisons(given: argparse.Namespace, data: list[str], work: Path
             late = bool(left) or took > ENDED_AFTER
             counts[f"{signum.name}: {'LATE' if late else 'ended, nobody left'}"] += 1
             counts[f"{signum.name}: exit code {process.returncode}"] += 1
-            counts["TRACEBACK"] += "Traceback" in said
+            counts["TRACEBACK"] += "Traceback" in said and process.returncode > 0  # else Python itself was starting
             counts["resumed: DIFFERS" if other else "resumed: bitwise the same"] += 1
             print(f"{i + 1}: {signum.name} after {moment:.1f} s, ended {took:.2f} s later with {process.returncode}, "
                   f"{', '.join(other) or 'the same'}", flush=True)  # fmt: skip

@@ -171,12 +171,19 @@ def test_without_checkpoints_within_it_an_epoch_begins_again(files: Path, monkey
     plan, arguments = Plan(epochs=3, progress=False), given(files)
     whole = experiment(*arguments, files / "whole", plan)
     run_until(17, monkeypatch, *arguments, files / "killed", plan)
+    names = ("checkpoints/.step-000000020-0.ckpt.12", "..model.safetensors.next.12")
+    half = [files / "killed" / name for name in names]
+    for path in half:
+        path.write_bytes(b"half-written")
     assert [steps_of(path) for path in found(files / "killed")] == [10, 0]
     resumed, taken = resume(monkeypatch, *arguments, files / "killed", plan)
     assert taken == 20
+    assert not any(path.exists() for path in half)
     assert whole is not None
     assert resumed.history == whole.history
     assert [steps_of(path) for path in found(files / "killed")] == [30, 20]  # the last two are kept
+    for i, name in enumerate(("metrics.1.csv", "metrics.csv")):
+        assert str(whole.history[i]["train_objective"])[:7] in (files / "killed" / "logs" / name).read_text()
 
 
 def test_a_run_that_has_stopped_early_does_not_go_on(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-CHECKPOINT_SECONDS = 180.0
+from structloss.training.plan import Plan
+
+CHECKPOINT_SECONDS = Plan().checkpoint_seconds
 
 TaskName = Annotated[
     str,

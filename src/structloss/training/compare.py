@@ -17,6 +17,8 @@ from structloss.training.processes import Processes
 from structloss.training.record import Record, record_of
 from structloss.training.task import Task
 
+SHOWN = ("results.json", "index.html", "curves.png")  # what is made of a comparison
+
 _own: tuple[Task, Data]  # of a process that trains: what it trains on
 
 
@@ -84,6 +86,8 @@ def compare(
     check_begin(plan)
     if not plan.resume:
         make_room(sorted((out / "runs").glob("*/")), out, plan)
+    for name in SHOWN if plan.overwrite else ():  # of what is removed
+        (out / name).unlink(missing_ok=True)
     results: dict[tuple[str, int], Result] = {}
     followers: dict[tuple[str, int], list[Trial]] = {}  # of a warm-up: who goes on from there
 

@@ -14,9 +14,13 @@ from structloss.training.task import DataError
 
 RESULT = "result.json"
 _FILES = (
-    *MODEL_FILES, ".model.safetensors.next", RESULT, f"{checkpoints.FOLDER}/*.ckpt", "logs/metrics.csv",
+    *MODEL_FILES, ".model.safetensors.next", RESULT, f"{checkpoints.FOLDER}/*.ckpt", "logs/metrics*.csv",
     "logs/hparams.yaml", "logs/events.out.tfevents.*",
 )  # fmt: skip
+_HALF_WRITTEN = (  # by somebody who was killed: a dot, a name and the process's number
+    *(f".{name}.[0-9]*" for name in (*MODEL_FILES, ".model.safetensors.next", RESULT)),
+    f"{checkpoints.FOLDER}/.step-*.ckpt.[0-9]*",
+)
 _say = logging.getLogger(__name__)
 
 
@@ -40,8 +44,11 @@ def begin(out: Path, plan: Plan, made: Mapping[str, Any]) -> Path | None:
         for other in checkpoints.in_folder(path.parent):
             if other.name > path.name:  # is damaged
                 other.unlink(missing_ok=True)
-        epochs, batches = len(checkpoint["history"]), checkpoint["batches"]
-        _say.info(f"{out}: goes on after epoch {epochs}" + (f" and {batches} batches more" if batches else ""))
+        for half in [path for pattern in _HALF_WRITTEN for path in out.glob(pattern)]:
+            half.unlink(missing_ok=True)
+        _keep_log(out / "logs")
+        more = f" and {checkpoint['batches']} batches more" if checkpoint["batches"] else ""
+        _say.info(f"{out}: goes on after epoch {len(checkpoint['history'])}{more}")
     return path
 
 
@@ -89,6 +96,13 @@ def _begin_instead(out: Path) -> None:
     _say.warning(f"{out}: holds no checkpoint to resume from: begins from the start")
 
 
+def _keep_log(folder: Path) -> None:
+    """What was logged before: Lightning begins a new file in its place."""
+    if (folder / "metrics.csv").is_file():
+        number = 1 + len(list(folder.glob("metrics.*.csv")))
+        (folder / "metrics.csv").rename(folder / f"metrics.{number}.csv")
+
+
 def _left_by_runs(folder: Path) -> Iterator[Path]:
-    for pattern in _FILES:
+    for pattern in (*_FILES, *_HALF_WRITTEN):
         yield from folder.glob(pattern)

@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM: whatever runs ends where it is safe, or after a grace wherever it is."""
 
+import atexit
 import os
 import select
 import signal
@@ -51,9 +52,10 @@ def listening(sentence: str, grace: float = GRACE) -> Iterator[None]:
     try:
         yield
     except Interrupted as interrupted:
+        atexit._run_exitfuncs()  # all that clears up outside of this process; the interpreter itself takes seconds
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        _end(interrupted.signum, sentence)  # an interpreter that clears up first takes seconds
+        _end(interrupted.signum, sentence)
     finally:
         signal.set_wakeup_fd(wakes)
         for number, handler in before.items():

@@ -14,8 +14,6 @@ from structloss.training import interruption
 
 GRACE = 1.5 + interruption.GRACE  # seconds that somebody who waits for processes to end needs at most
 _LAST = 0.7 + interruption.GRACE  # seconds from a polite word to a hard end
-
-
 _START = object()  # what a process does first
 
 
