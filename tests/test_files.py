@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -18,6 +17,8 @@ import structloss as sl
 from structloss import files
 from structloss.cli import app
 from structloss.files import check_output, write_bytes, write_text
+from structloss.tasks import TASKS
+from structloss.training.directory import load, save
 
 
 def names(folder: Path) -> list[str]:
@@ -123,11 +124,11 @@ def test_an_interrupted_write_leaves_what_was_there(
 
 def test_what_is_written_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-    sync, rename = os.fsync, Path.rename
+    sync, replace = os.fsync, Path.replace
     monkeypatch.setattr(files.os, "fsync", lambda file: (done.append("fsync"), sync(file)))
-    monkeypatch.setattr(Path, "rename", lambda path, target: (done.append("rename"), rename(path, target))[1])
+    monkeypatch.setattr(Path, "replace", lambda path, target: (done.append("rename"), replace(path, target))[1])
     write_bytes(tmp_path / "file", b"content")
-    assert done == ["fsync", "rename"]
+    assert done == ["fsync", "rename", "fsync"]  # and then the folder
 
 
 @pytest.mark.parametrize("way", ["itself", "another spelling", "symbolic link", "hard link", "both links"])
@@ -200,13 +201,10 @@ def test_predict_writes_into_a_process(model: Path, tmp_path: Path) -> None:
 
 
 def test_weights_that_are_no_numbers_are_said_with_their_file(model: Path, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    shutil.copytree(model / "m", tmp_path / "m")
-    weights = load_file(tmp_path / "m" / "model.safetensors")
-    name = next(name for name, x in weights.items() if x.is_floating_point())
-    weights[name].view(-1)[0] = torch.nan
-    save_file(weights, tmp_path / "m" / "model.safetensors")
+    task, loaded = load(model / "m", TASKS)
+    name, weights = next((name, x) for name, x in loaded.state_dict().items() if x.is_floating_point())
+    weights.view(-1)[0] = torch.nan
+    save(tmp_path / "m", task, loaded, {})
     result = invoke("predict", tmp_path / "m", model / "train.txt")
     assert result.exit_code == 2
     assert f"structloss: {tmp_path / 'm' / 'model.safetensors'}: {name} has NaN" in result.stderr

@@ -183,3 +183,8 @@ def test_numbers_of_other_losses_are_finite(value: float) -> None:
             make(value)
     with pytest.raises(ValueError, match="max_states: got nan"):
         sl.EditDistance(max_states=math.nan)  # type: ignore[arg-type]
+
+
+def test_a_label_of_the_reference_that_strings_cannot_have_is_wrong_everywhere() -> None:
+    machine = sl.Hamming().automaton([3, 0], num_labels=3, length=2)  # 3 is the first label that is none
+    assert [machine.weight(y) for y in ([0, 0], [2, 0], [1, 1])] == [1.0, 1.0, 2.0]

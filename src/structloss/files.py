@@ -25,9 +25,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         else:
             _replace(Path(os.path.realpath(path)), content)
     except OSError as error:
-        said = type(error)(f"{path}: cannot be written: {error.strerror or error}")
-        said.errno, said.strerror = error.errno, error.strerror
-        raise said from None
+        raise type(error)(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def check_output(path: Path, *inputs: Path | None) -> None:

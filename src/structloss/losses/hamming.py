@@ -102,7 +102,7 @@ class Hamming(PositionLoss):
         present = np.unique(reference[(reference >= 0) & (reference < num_labels)])
         class_of = np.full(num_labels, len(present), np.int64)
         class_of[present] = np.arange(len(present))
-        wrong = reference[:, None] != np.append(present, num_labels)
+        wrong = reference[:, None] != np.append(present, -1)
         columns = np.where((reference == UNKNOWN)[:, None], 0.0, wrong.astype(np.float64))
         return class_of, columns / len(reference) if self.normalize else columns
 

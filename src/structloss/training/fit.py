@@ -197,8 +197,9 @@ def fit(
         try:
             trainer.fit(training, ckpt_path=resumed, weights_only=True)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+            if cause.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            reason = f"{error.strerror}; --resume goes on from the last checkpoint once there is some"
-            raise OSError(error.errno, reason, error.filename) from None
+            said = str(error) if cause is not error else f"{error.filename}: {error.strerror}"
+            raise OSError(f"{said}; --resume goes on from the last checkpoint once there is some") from None
     return training.history
