@@ -18,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -177,32 +178,39 @@ def interrupt_comparisons(given: argparse.Namespace, data: list[str], work: Path
     finish(command(given, data, whole))
     lasts, wanted, longest = time.monotonic() - begin, state_of(whole), 0.0
     print(f"undisturbed: {lasts:.1f} s", flush=True)
-    for i in range(given.number):
-        for signum in map(signal.Signals.__getitem__, given.signals):
-            out, moment = work / f"{signum.name}{i}", generator.uniform(0.5, 0.95 * lasts)
-            with subprocess.Popen(
-                command(given, data, out), env=ALONE, stdout=-3, stderr=subprocess.PIPE, text=True,
-                start_new_session=True,
-            ) as process:  # fmt: skip
-                time.sleep(moment)
-                sent = time.monotonic()
-                (os.killpg if signum == signal.SIGINT else os.kill)(process.pid, signum)
-                while left_behind(process.pid) and time.monotonic() < sent + 4 * ENDED_AFTER:
-                    time.sleep(0.02)
-                took, left = time.monotonic() - sent, left_behind(process.pid)
-                for pid in left:
-                    os.kill(pid, signal.SIGKILL)
-                said = process.communicate()[1]
-            finish(command(given, data, out, "--resume"))
-            other = differing(wanted, state_of(out))
-            longest = max(longest, took)
-            late = bool(left) or took > ENDED_AFTER
-            counts[f"{signum.name}: {'LATE' if late else 'ended, nobody left'}"] += 1
-            counts[f"{signum.name}: exit code {process.returncode}"] += 1
-            counts["TRACEBACK"] += "Traceback" in said and process.returncode > 0  # else Python itself was starting
-            counts["resumed: DIFFERS" if other else "resumed: bitwise the same"] += 1
-            print(f"{i + 1}: {signum.name} after {moment:.1f} s, ended {took:.2f} s later with {process.returncode}, "
-                  f"{', '.join(other) or 'the same'}", flush=True)  # fmt: skip
+    todo = deque([signal.Signals[name] for name in given.signals] * given.number)
+    numbers = count(1)
+    while todo:
+        i, signum = next(numbers), todo.popleft()
+        out, moment = work / f"{signum.name}{i}", generator.uniform(0.5, 0.95 * lasts)
+        with subprocess.Popen(
+            command(given, data, out), env=ALONE, stdout=-3, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        ) as process:  # fmt: skip
+            time.sleep(moment)
+            if process.poll() is not None:
+                lasts = 0.8 * moment
+                todo.append(signum)
+                print(f"{i}: had ended after {moment:.1f} s", flush=True)
+                continue
+            sent = time.monotonic()
+            (os.killpg if signum == signal.SIGINT else os.kill)(process.pid, signum)
+            while left_behind(process.pid) and time.monotonic() < sent + 4 * ENDED_AFTER:
+                time.sleep(0.02)
+            took, left = time.monotonic() - sent, left_behind(process.pid)
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            said = process.communicate()[1]
+        finish(command(given, data, out, "--resume"))
+        other = differing(wanted, state_of(out))
+        longest = max(longest, took)
+        late = bool(left) or took > ENDED_AFTER
+        counts[f"{signum.name}: {'LATE' if late else 'ended, nobody left'}"] += 1
+        counts[f"{signum.name}: exit code {process.returncode}"] += 1
+        counts["TRACEBACK"] += "Traceback" in said and process.returncode > 0  # else Python itself was starting
+        counts["resumed: DIFFERS" if other else "resumed: bitwise the same"] += 1
+        print(f"{i}: {signum.name} after {moment:.1f} s, ended {took:.2f} s later with {process.returncode}, "
+              f"{', '.join(other) or 'the same'}", flush=True)  # fmt: skip
     print(f"the longest took {longest:.2f} s")
     return counts
 
