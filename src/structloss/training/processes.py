@@ -118,13 +118,22 @@ class Processes:
 def _work(connection: Connection, parent: int) -> None:
     """What a process does: start, wait for work, do it, say what came of it."""
     interruption.end_with(parent)
+
+    def say(kind: str, value: Any) -> None:
+        try:
+            connection.send((kind, value))
+        except ConnectionError:  # whoever started this process is gone, and so is the reason for it
+            os._exit(1)
+
     with interruption.listening(""):
         try:
-            connection.send(("ready", None))
+            say("ready", None)
             start, arguments = connection.recv()
             start(*arguments)
             while True:
                 function, given = connection.recv()
-                connection.send(("ended", function(lambda value: connection.send(("told", value)), *given)))
+                say("ended", function(lambda value: say("told", value), *given))
+        except (EOFError, ConnectionError):
+            os._exit(1)
         except Exception as error:
-            connection.send(("raised", error))
+            say("raised", error)
