@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import structloss as sl
-from structloss.structures.highs import program
+from structloss.structures.factor_graph.highs import program
 
 RESULTS = Path(__file__).parent / "results"
 GAP = 1e-3
@@ -28,9 +28,9 @@ def grid(size: int, labels: int = 5) -> sl.FactorGraph:
     def draw(*shape: int) -> torch.Tensor:
         return torch.randn(1, *shape, generator=random, dtype=torch.float64)
 
-    g = sl.FactorGraph(method="lp", tolerance=GAP)
+    g = sl.FactorGraphBuilder()
     g.grid(draw(size, size, labels), draw(size, size - 1, labels, labels), draw(size - 1, size, labels, labels))
-    return g
+    return g.build(method="lp", tolerance=GAP)
 
 
 def best_of(function: Callable[[], Any], times: int) -> tuple[float, Any]:
@@ -84,10 +84,10 @@ def chain(batch: int = 32, length: int = 50, labels: int = 10) -> dict[str, floa
     scopes = torch.stack([first, first + 1], 1)
 
     def as_graph() -> torch.Tensor:
-        g = sl.FactorGraph(method="exact")
+        g = sl.FactorGraphBuilder()
         g.variables(unary)
         g.factors(scopes, pairs.expand(batch, length - 1, labels, labels))
-        value = sl.NegativeLogLikelihood()(g, y)
+        value = sl.NegativeLogLikelihood()(g.build(method="exact"), y)
         value.backward()
         return value.detach()
 

@@ -49,7 +49,7 @@ def likelihoods(log_probs: Tensor, targets: Tensor) -> dict[str, Step]:
     lengths, sizes = (torch.full((len(targets),), x.shape[1]) for x in (log_probs, targets))
 
     def structloss() -> tuple[Tensor, Tensor]:
-        value = objective(sl.Lattice.ctc(mine), targets)
+        value = objective(sl.CTC(mine), targets)
         return value.detach(), torch.autograd.grad(value, mine)[0]
 
     def peer() -> tuple[Tensor, Tensor]:
@@ -93,7 +93,7 @@ def exact_objectives(B: int, T: int, C: int, n: int, seconds: float) -> dict[str
     objectives = [objective(sl.EditDistance(cap=cap)) for cap in (1, 2, 3) for objective in (sl.Risk, sl.SoftmaxMargin)]
 
     def step(objective: sl.Objective) -> None:
-        torch.autograd.grad(objective(sl.Lattice.ctc(log_probs), targets), log_probs)
+        torch.autograd.grad(objective(sl.CTC(log_probs), targets), log_probs)
 
     for objective in objectives:
         step(objective)  # compiles the machines
@@ -117,12 +117,12 @@ def recognisers(examples: int, T: int, C: int, n: int, bump: float) -> tuple[Ten
 
 def exact_risk(log_probs: Tensor, references: list[list[int]]) -> Tensor:
     """(examples,), nothing cached."""
-    return sl.Risk(sl.EditDistance(cap=3), reduction="none")(sl.Lattice.ctc(log_probs), references)
+    return sl.Risk(sl.EditDistance(cap=3), reduction="none")(sl.CTC(log_probs), references)
 
 
 def listed(log_probs: Tensor, k: int) -> tuple[Tensor, list[list[tuple[int, ...]]]]:
     """The probabilities (examples, k) of the k best paths, and the strings that they write."""
-    scores, paths = sl.Lattice.ctc(log_probs).topk(k)
+    scores, paths = (x.transpose(0, 1) for x in sl.CTC(log_probs).topk(k))
     labels = paths.numpy()
     before = np.concatenate([np.zeros_like(labels[:, :, :1]), labels[:, :, :-1]], 2)
     kept = (labels != before) & (labels > 0)
@@ -153,7 +153,7 @@ def string_risk_and_mass(log_probs: Tensor, references: list[list[int]], k: int)
     strings = [list(dict.fromkeys(own)) for own in listed(log_probs, k)[1]]
     sizes = [len(own) for own in strings]
     repeated = log_probs.repeat_interleave(torch.tensor(sizes), 0)
-    written = sl.Lattice.ctc(repeated).given([list(string) for own in strings for string in own]).log_partition()
+    written = sl.CTC(repeated).given([list(string) for own in strings for string in own]).log_partition()
     masses = [own.exp().numpy() for own in written.split(sizes)]
     risks = [losses(s, r) @ p / p.sum() for s, r, p in zip(strings, references, masses, strict=True)]
     return torch.tensor(risks, dtype=torch.float64), torch.tensor([p.sum() for p in masses])
@@ -184,7 +184,7 @@ def against_lists(settings: tuple[int, int, int, int], bump: float, sizes: list[
         for name, seconds in best.items():
             result[name]["seconds"].append(seconds)
     (seconds,) = best_times({"exact": lambda: exact_risk(log_probs, references)}, 0.5).values()
-    wrong = sl.EditDistance(cap=3)(sl.Lattice.ctc(log_probs).decode(), references).mean().item()
+    wrong = sl.EditDistance(cap=3)(sl.CTC(log_probs).decode(), references).mean().item()
     return {"bump": bump, "exact risk": exact.mean().item(), "best path": wrong, "exact seconds": seconds, **result}
 
 

@@ -36,7 +36,7 @@ class Recogniser(nn.Module):
         self.scores = nn.Linear(2 * width, LABELS)
 
     def forward(self, frames: Tensor, lengths: Tensor) -> sl.Structure:
-        return sl.Lattice.ctc(self.scores(self.gru(frames)[0]).log_softmax(2), lengths)
+        return sl.CTC(self.scores(self.gru(frames)[0]).log_softmax(2), lengths)
 
 
 def error_rate() -> float:

@@ -28,11 +28,11 @@ def networks() -> nn.ModuleList:
 
 def graph_of(n1: nn.Module, n2: nn.Module, n12: nn.Module) -> sl.FactorGraph:
     """The graph, as the model reads."""
-    g = sl.FactorGraph()
+    g = sl.FactorGraphBuilder()
     y1 = g.variable(n1(x))
     y2 = g.variable(n2(x))
     g.factor((y1, y2), n12(x).unflatten(1, (3, 3)))
-    return g
+    return g.build()
 
 
 objectives = {"perceptron": sl.Perceptron(), "structural SVM": sl.Hinge(sl.Hamming())}

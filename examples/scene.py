@@ -48,11 +48,11 @@ class Scenes(nn.Module):
         self.tables = nn.Parameter(torch.zeros(len(pairs), 2, 2))
 
     def forward(self, x: Tensor, method: str = "exact") -> sl.FactorGraph:
-        graph = sl.FactorGraph(method=method)
+        graph = sl.FactorGraphBuilder()
         graph.variables(self.labels(x).unflatten(1, (6, 2)))
         if self.pairs:
             graph.factors(self.pairs, self.tables.expand(len(x), -1, 2, 2))
-        return graph
+        return graph.build(method=method)
 
 
 def train(

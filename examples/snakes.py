@@ -51,13 +51,13 @@ class Snakes(nn.Module):
         return layer(seen).unflatten(2, (LABELS, LABELS))
 
     def forward(self, images: list[Tensor]) -> sl.FactorGraph:
-        graph = sl.FactorGraph(method="lp", tolerance=1e-3)
+        graph = sl.FactorGraphBuilder()
         graph.grid(
             [self.cell(x) for x in images],
             [self.pairs(x[:, :-1], x[:, 1:], self.right) for x in images],
             [self.pairs(x[:-1], x[1:], self.down) for x in images],
         )
-        return graph
+        return graph.build(method="lp", tolerance=1e-3)
 
 
 def evaluate(model: Snakes, images: list[Image]) -> tuple[float, float]:

@@ -114,16 +114,16 @@ class StructureSuite:
             values = s.detach()
             order = sorted(range(len(values)), key=lambda i: (-values[i].item(), i))
             order = [i for i in order if values[i] > -INF][:k]
-            close(scores[b, : len(order)].detach(), values[order])
-            assert outputs[b, : len(order)].tolist() == case.outputs[b][order].tolist()
-            assert (scores[b, len(order) :] == -INF).all()
-            assert (outputs[b, len(order) :] == -1).all()
+            close(scores[: len(order), b].detach(), values[order])
+            assert outputs[: len(order), b].tolist() == case.outputs[b][order].tolist()
+            assert (scores[len(order) :, b] == -INF).all()
+            assert (outputs[len(order) :, b] == -1).all()
 
     def test_topk_scores_are_differentiable(self, kind: str, engine: str) -> None:
         case = self.make(kind, "plain")
         scores, _ = case.structure().topk(2)
         wanted = [s.sort(descending=True).values[:2].sum() for s in case.score(case.potentials)]
-        self.compare(case, torch.where(scores > -INF, scores, 0).sum(1), wanted)
+        self.compare(case, torch.where(scores > -INF, scores, 0).sum(0), wanted)
 
     def test_marginals_are_the_gradient_of_log_partition(self, kind: str, edge: str, engine: str) -> None:
         case = self.make(kind, edge)
@@ -173,6 +173,23 @@ class StructureSuite:
                         self.compare(case, objective(s, reference)[finite], list(torch.stack(wanted)[finite]))
                     except AssertionError as error:
                         raise AssertionError(f"{name} under {loss!r}: {error}") from error
+
+    def test_strata(self, kind: str, edge: str, engine: str) -> None:
+        case = self.make(kind, edge)
+        scores = [s.detach() for s in case.score(case.potentials)]
+        for loss, definition in case.losses[:3]:
+            vectors = case.loss_vectors(definition, case.reference)
+            for lowest in (False, True):
+                strata = case.structure().strata(loss, case.reference, lowest)
+                for b, (s, v) in enumerate(zip(scores, vectors, strict=True)):
+                    values = torch.unique(v[s > -INF])
+                    values = values[torch.diff(values, prepend=torch.tensor([-INF])) > 1e-8]
+                    here = strata.exists[:, b]
+                    assert strata.losses[here, b].tolist() == pytest.approx(values.tolist())
+                    for value, y in zip(values, strata.outputs[here, b].tolist(), strict=True):
+                        among = torch.where(((v - value).abs() < 1e-8) & (s > -INF), -s if lowest else s, -INF)
+                        assert y == case.outputs[b][oracle.first_best(among)].tolist()
+                    assert (strata.outputs[~here, b] == -1).all()
 
     def test_augment_adds_the_loss_and_given_restricts(self, kind: str, engine: str) -> None:
         case = self.make(kind, "plain")

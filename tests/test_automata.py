@@ -109,7 +109,7 @@ def test_losses_add_up() -> None:
         check_all_strings(total, reference, 3, length)
         check_all_strings(-1.5 * sl.EditDistance(cap=2), reference, 3, length)
     check_all_strings(sl.Hamming() + 0.5 * sl.EditDistance(), reference, 3, 3)
-    with pytest.raises(TypeError, match="loss: got 3"):
+    with pytest.raises(TypeError, match="unsupported operand"):
         sl.EditDistance() + 3
 
 

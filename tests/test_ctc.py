@@ -10,7 +10,7 @@ from torch import Tensor
 import structloss as sl
 import test_chain
 import test_latent
-from structloss.structures.ctc import CTC
+from structloss.structures.chain.ctc import CTC
 from suite import Case, close
 
 
@@ -31,7 +31,7 @@ class TestCTC(test_chain.TestChain):
             losses.append(sl.NGram(2))
         latent = test_latent.LatentCase.of(
             case,
-            lambda x: sl.Lattice.ctc(x[0], test_chain.LENGTHS, blank),
+            lambda x: sl.CTC(x[0], test_chain.LENGTHS, blank),
             lambda y: collapse(y, blank),
             losses,
             len(kind + edge),
@@ -47,7 +47,7 @@ class TestCTC(test_chain.TestChain):
     def make_long(self, positions: int, dtype: torch.dtype):
         generator = torch.Generator().manual_seed(3)
         scores = 3 * torch.randn(2, positions, 4, generator=generator, dtype=torch.float64)
-        return sl.Lattice.ctc(scores.to(dtype)), torch.randint(1, 4, (2, 3), generator=generator)
+        return sl.CTC(scores.to(dtype)), torch.randint(1, 4, (2, 3), generator=generator)
 
     test_loss_by_its_own_definition = test_latent.TestEmittingChain.test_loss_by_its_own_definition
 
@@ -66,7 +66,7 @@ def test_torchs_ctc_loss(spread: float) -> None:
     references = [[1, 1, 2, 2, 2, 3], [], [4], [1, 2] * 10, [3] * 12, [1] * 25]
     lengths = [50, 20, 1, 50, 23, 50]
     log_probs = (spread * torch.randn(6, 50, 5, dtype=torch.float64)).log_softmax(2).requires_grad_()
-    found = sl.NegativeLogLikelihood(reduction="none")(sl.Lattice.ctc(log_probs, lengths), references)
+    found = sl.NegativeLogLikelihood(reduction="none")(sl.CTC(log_probs, lengths), references)
     wanted = by_torch(log_probs, references, lengths)
     assert wanted.isfinite().all()
     close(found.detach(), wanted.detach(), 1e-9)
@@ -78,14 +78,14 @@ def test_torchs_ctc_loss(spread: float) -> None:
 def test_another_blank() -> None:
     log_probs = torch.randn(2, 9, 4, dtype=torch.float64).log_softmax(2)
     references = [[0, 0, 1], [2]]
-    found = sl.NegativeLogLikelihood(reduction="none")(sl.Lattice.ctc(log_probs, blank=3), references)
+    found = sl.NegativeLogLikelihood(reduction="none")(sl.CTC(log_probs, blank=3), references)
     close(found, by_torch(log_probs, references, [9, 9], blank=3))
 
 
 def test_a_target_longer_than_the_input_is_infinite_with_a_gradient() -> None:
     log_probs = torch.randn(3, 4, 3, dtype=torch.float64).log_softmax(2).requires_grad_()
     references = [[1, 2, 1, 2, 1], [1, 1, 1], [1]]  # too long; too long with the blanks between equals; fine
-    value = sl.NegativeLogLikelihood(reduction="none")(sl.Lattice.ctc(log_probs), references)
+    value = sl.NegativeLogLikelihood(reduction="none")(sl.CTC(log_probs), references)
     assert value.isinf().tolist() == [True, True, False]
     assert by_torch(log_probs, references, [4, 4, 4]).isinf().tolist() == [True, True, False]
     value.sum().backward()
@@ -107,7 +107,7 @@ def test_sums_without_the_product_agree_with_those_over_it() -> None:
             found = []
             for name in ("native", "torch"):
                 with sl.engine(name):
-                    s = sl.Lattice.ctc(log_probs, lengths)
+                    s = sl.CTC(log_probs, lengths)
                     assert isinstance(s, CTC)
                     values = [s.augment(loss, references, scale).log_partition()]
                     if not (isinstance(loss, sl.NGram) and loss.smoothing == 0):
@@ -129,14 +129,14 @@ def test_one_label_that_is_almost_certain() -> None:
     found = []
     for name in ("native", "torch"):
         with sl.engine(name):
-            value = sl.Lattice.ctc(scores).expected(sl.EditDistance(cap=3), [[1, 1]])
+            value = sl.CTC(scores).expected(sl.EditDistance(cap=3), [[1, 1]])
             found.append((value.detach(), *torch.autograd.grad(value.sum(), scores)))
     torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-9, atol=0.0)
     torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-9, atol=1e-18)
 
 
 def test_risk_by_sampling_comes_to_the_exact_risk() -> None:
-    s = sl.Lattice.ctc(2 * torch.randn(1, 12, 5), blank=0)
+    s = sl.CTC(2 * torch.randn(1, 12, 5), blank=0)
     reference, loss = [[1, 2, 3, 4]], sl.EditDistance(cap=3)
     drawn = s.sample(4000, torch.Generator().manual_seed(0))[:, 0]
     losses = loss(s.decode(drawn), reference * 4000)
@@ -155,7 +155,7 @@ def test_the_lattice_of_ctc_is_a_lattice() -> None:
                 source = 0 if t == 0 else 1 + (t - 1) * C + last
                 arcs.append((source, 1 + t * C + c, -1 if c == 0 or (t and c == last) else c))
                 scores.append(log_probs[0, t, c])
-    lattice, ctc = sl.Lattice([arcs], torch.stack(scores), num_labels=C), sl.Lattice.ctc(log_probs)
+    lattice, ctc = sl.Lattice([arcs], torch.stack(scores), num_labels=C), sl.CTC(log_probs)
     reference = [[1, 2]]
     for objective in (
         sl.NegativeLogLikelihood(), sl.SoftmaxMargin(sl.EditDistance()), sl.Risk(sl.NGram(2)),
@@ -167,12 +167,12 @@ def test_the_lattice_of_ctc_is_a_lattice() -> None:
 
 def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match=r"log_probs: got shape \(2, 3, 4, 4\)"):
-        sl.Lattice.ctc(torch.zeros(2, 3, 4, 4))
+        sl.CTC(torch.zeros(2, 3, 4, 4))
     with pytest.raises(ValueError, match="blank: got 4, but wanted 0 to 3"):
-        sl.Lattice.ctc(torch.zeros(2, 3, 4), blank=4)
+        sl.CTC(torch.zeros(2, 3, 4), blank=4)
     with pytest.raises(ValueError, match=r"reference\[1\] has the blank, 0"):
-        sl.NegativeLogLikelihood()(sl.Lattice.ctc(torch.zeros(2, 3, 4)), [[1], [0]])
+        sl.NegativeLogLikelihood()(sl.CTC(torch.zeros(2, 3, 4)), [[1], [0]])
     with pytest.raises(ValueError, match="example 1 has NaN"):
-        sl.NegativeLogLikelihood()(sl.Lattice.ctc(torch.full((2, 3, 4), math.nan), lengths=[0, 3]), [[], [1]])
+        sl.NegativeLogLikelihood()(sl.CTC(torch.full((2, 3, 4), math.nan), lengths=[0, 3]), [[], [1]])
     with pytest.raises(sl.TooManyStatesError, match="a cap"):
-        sl.Lattice.ctc(torch.zeros(1, 30, 9)).expected(sl.EditDistance(max_states=100), [[1, 2, 3, 4, 5, 6]])
+        sl.CTC(torch.zeros(1, 30, 9)).expected(sl.EditDistance(max_states=100), [[1, 2, 3, 4, 5, 6]])

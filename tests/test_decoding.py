@@ -31,7 +31,7 @@ def test_paths_that_write_the_same_string_are_one_candidate() -> None:
 
 
 def test_samples_as_candidates() -> None:
-    ctc = sl.Lattice.ctc(torch.randn(2, 6, 4))
+    ctc = sl.CTC(torch.randn(2, 6, 4))
     draws = [sl.mbr(ctc, sl.EditDistance(), 50, "sample", torch.Generator().manual_seed(3)) for _ in range(2)]
     assert draws[0].strings == draws[1].strings
     assert draws[0].risks.tolist() == draws[1].risks.tolist()

@@ -12,7 +12,7 @@ from torch import Tensor
 import oracle
 import structloss as sl
 import test_chain
-from structloss.structures.writers import Emits
+from structloss.structures.chain.writers import Emits
 from suite import Case, close
 
 HIDDEN = ((0,), (1,), (1,))  # two states hide behind label 1

@@ -124,7 +124,7 @@ def test_empty_batches_and_no_positions(engine: str) -> None:
         assert chain.max().tolist() == [0.0] * shape[0]
         assert chain.argmax().shape == shape[:2]
         assert chain.marginals().shape == shape
-        assert chain.topk(2)[0].tolist() == [[0.0, -math.inf]] * shape[0]
+        assert chain.topk(2)[0].tolist() == [[0.0] * shape[0], [-math.inf] * shape[0]]
         assert chain.sample(3).shape == (3, *shape[:2])
         for objective in (
             sl.NegativeLogLikelihood("none"),
@@ -149,7 +149,7 @@ def test_an_infinite_risk_that_is_masked_leaves_no_trace_in_gradients(engine: st
     frames = torch.zeros(1, 4, 3, requires_grad=True)
     values = [
         sl.Risk(loss, "none")(sl.Chain.from_emissions(emissions, shared), [[0, 1, 2]] * 2),
-        sl.Risk(loss, "none")(sl.Lattice.ctc(frames), [[1, 2]]),
+        sl.Risk(loss, "none")(sl.CTC(frames), [[1, 2]]),
     ]
     for value in values:
         assert value.isposinf().all()
@@ -161,9 +161,9 @@ def test_an_infinite_risk_that_is_masked_leaves_no_trace_in_gradients(engine: st
 
 def test_an_infinite_divergence_that_is_masked_leaves_no_trace_in_gradients(engine: str) -> None:
     def graph(scores: torch.Tensor) -> sl.FactorGraph:
-        g = sl.FactorGraph()
+        g = sl.FactorGraphBuilder()
         g.variables(scores)
-        return g
+        return g.build()
 
     for make in (sl.Chain, sl.SemiMarkov, graph):
         ours, theirs = torch.zeros(2, 3, 2, requires_grad=True), torch.zeros(2, 3, 2)
@@ -183,4 +183,4 @@ def test_losses_without_a_bound_raise_no_warning(scale: float, engine: str) -> N
     for loss in (outside, edit, edit + outside, 0.0 * edit + -1.0 * outside, -1.0 * edit + outside):
         bound = chain.augment(loss, reference, scale, beam=4).error_bound
         assert 0 <= bound.item() <= 1
-    sl.Lattice.ctc(torch.zeros(1, 4, 3)).augment(outside, [[1, 2]], scale).log_partition()
+    sl.CTC(torch.zeros(1, 4, 3)).augment(outside, [[1, 2]], scale).log_partition()

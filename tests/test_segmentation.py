@@ -13,7 +13,7 @@ from torch import Tensor
 
 import oracle
 import structloss as sl
-from structloss.structures import segmentation_strata
+from structloss.structures.segments import strata
 from suite import Case, StructureSuite, close, gradients
 
 T = 7
@@ -66,21 +66,6 @@ def edge_of(x: Tensor, edge: str) -> Tensor:
 
 class SegmentSuite(StructureSuite):
     """What both structures are tested for besides."""
-
-    def test_strata(self, kind: str, edge: str, engine: str) -> None:
-        case = self.make(kind, edge)
-        scores = [s.detach() for s in case.score(case.potentials)]
-        for loss, definition in case.losses:
-            vectors = case.loss_vectors(definition, case.reference)
-            for lowest in (False, True):
-                strata = case.structure().strata(loss, case.reference, lowest)
-                for b, (s, v) in enumerate(zip(scores, vectors, strict=True)):
-                    values = sorted(set(v[s > -math.inf].tolist()))
-                    here = strata.exists[b]
-                    assert strata.losses[b][here].tolist() == pytest.approx(values)
-                    for value, y in zip(values, strata.outputs[b][here].tolist(), strict=True):
-                        among = torch.where((v == value) & (s > -math.inf), -s if lowest else s, -math.inf)
-                        assert y == case.outputs[b][oracle.first_best(among)].tolist()
 
     def test_a_structure_is_differentiated_twice_without_retaining(self, kind: str, engine: str) -> None:
         case = self.make(kind, "plain")
@@ -234,7 +219,7 @@ class TestSegmentationAlone:
         boundary = torch.randn(1, 3, 7, requires_grad=True)
         s = sl.Segmentation(boundary, lengths=lengths, segments=segments, **bounds)
         assert s.argmax().tolist() == [[-1, -1, -1]]
-        for value in (s.log_partition(), s.max(), s.topk(2)[0][:, 0]):
+        for value in (s.log_partition(), s.max(), s.topk(2)[0][0]):
             assert value.item() == -math.inf
             gradient = torch.autograd.grad(value.sum(), boundary, allow_unused=True)[0]
             assert gradient is None or (gradient == 0).all()
@@ -298,7 +283,7 @@ class TestSegmentationAlone:
         s, reference = sl.Segmentation(torch.zeros(1, 20, 400)), (torch.arange(20) * 20)[None]
         with pytest.raises(ValueError, match=r"loss: its costs sum to more than .* values over 20 segments"):
             sl.SlackHinge(sl.BoundaryInsensitive(1))(s, reference)
-        monkeypatch.setattr(segmentation_strata, "_MOST_NUMBERS", 1000)
+        monkeypatch.setattr(strata, "_MOST_NUMBERS", 1000)
         with pytest.raises(ValueError, match="more than 2 different values"):
             sl.SlackHinge(sl.BoundaryTolerance(1))(s, reference)
 
@@ -322,8 +307,8 @@ class TestSegmentationAlone:
             number = s.log_partition().exp().round().item()
             scores, outputs = s.topk(len(wanted) + 1)
         assert number == len(wanted)
-        assert outputs[0, : len(wanted)].tolist() == wanted
-        assert scores[0, -1].item() == -math.inf
+        assert outputs[: len(wanted), 0].tolist() == wanted
+        assert scores[-1, 0].item() == -math.inf
 
     @given(st.data())
     @settings(max_examples=40)
@@ -355,8 +340,8 @@ def operations(s: sl.Structure, loss: sl.Loss, reference: Tensor) -> list[Tensor
         s.expected(loss, reference),
         s.given(reference).log_partition(),
         s.score(s.argmax()),
-        s.strata(loss, reference).losses[:, 0],
-        s.topk(2)[0][:, 0],
+        s.strata(loss, reference).losses[0],
+        s.topk(2)[0][0],
         s.sample(2)[0, :, :0].sum(1),
         s.marginals().flatten(1).sum(1),
     ]

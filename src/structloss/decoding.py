@@ -50,17 +50,17 @@ def mbr(
         raise ValueError(f"candidates: got {candidates!r}, but wanted at least 1")
     with torch.no_grad():
         if method == "topk":
-            scores, outputs = structure.topk(candidates)  # (B, k), (B, k, ...)
-            weights, outputs = scores.double().softmax(1), outputs.transpose(0, 1)
+            scores, outputs = structure.topk(candidates)
+            weights = scores.double().softmax(0)  # (n, B)
         else:
             outputs = structure.sample(candidates, generator)
-            weights = torch.full(outputs.shape[:2], 1 / candidates, dtype=torch.float64).T
-        strings = [structure.decode(paths) for paths in outputs]  # (n, B) of strings
+            weights = torch.full(outputs.shape[:2], 1 / candidates, dtype=torch.float64)
+        strings = structure.decode(outputs)  # (n, B) of strings
         found: list[list[int]] = []
         risks = []
         for b in range(outputs.shape[1]):
             total: dict[tuple[int, ...], float] = {}
-            for string, weight in zip((row[b] for row in strings), weights[b].tolist(), strict=True):
+            for string, weight in zip((row[b] for row in strings), weights[:, b].tolist(), strict=True):
                 if weight > 0:
                     total[tuple(string)] = total.get(tuple(string), 0.0) + weight
             if not total:  # no output at all

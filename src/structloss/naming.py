@@ -1,39 +1,13 @@
 """Objectives and losses by name, as the command line and estimators take them: "softmax-margin", "edit:cap=5"."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
-from structloss import objectives
-from structloss.losses import (
-    BoundaryInsensitive,
-    BoundaryTolerance,
-    EditDistance,
-    Hamming,
-    Loss,
-    NGram,
-    SmithWaterman,
-    TropicalLoss,
-)
+from structloss.losses import Loss, TropicalLoss
+from structloss.objectives import Objective
 
-OBJECTIVES: dict[str, type[objectives.Objective]] = {
-    "nll": objectives.NegativeLogLikelihood,
-    "softmax-margin": objectives.SoftmaxMargin,
-    "perceptron": objectives.Perceptron,
-    "hinge": objectives.Hinge,
-    "slack-hinge": objectives.SlackHinge,
-    "direct": objectives.DirectLoss,
-    "risk": objectives.Risk,
-    "reward": objectives.RewardAugmented,
-}
-LOSSES: dict[str, type[Loss]] = {
-    "hamming": Hamming,
-    "edit": EditDistance,
-    "smith-waterman": SmithWaterman,
-    "ngram": NGram,
-    "tolerance": BoundaryTolerance,
-    "insensitive": BoundaryInsensitive,
-}
-_WITHOUT_LOSS = (objectives.NegativeLogLikelihood, objectives.Perceptron)
+OBJECTIVES, LOSSES = Objective.named, Loss.named
 
 
 def split(text: str, what: str) -> tuple[str, dict[str, Any]]:
@@ -78,7 +52,7 @@ def loss_of(text: str | Loss) -> Loss:
     raise ValueError(f"loss: got {text!r}, but wanted one of {', '.join(LOSSES)}, or the file of a transducer")
 
 
-def objective_of(text: str | objectives.Objective, loss: str | Loss = "hamming") -> objectives.Objective:
+def objective_of(text: str | Objective, loss: str | Loss = "hamming") -> Objective:
     """An objective from its name and settings, with a loss where it takes one; its reduction is "mean".
 
     Example:
@@ -86,14 +60,14 @@ def objective_of(text: str | objectives.Objective, loss: str | Loss = "hamming")
         >>> objective_of("direct:epsilon=0.5", "hamming")
         DirectLoss(reduction='mean', loss=Hamming(costs=None, normalize=False), epsilon=0.5, toward=True)
     """
-    if isinstance(text, objectives.Objective):
+    if isinstance(text, Objective):
         return text
     name, settings = split(text, "objective")
     if name not in OBJECTIVES:
         raise ValueError(f"objective: got {text!r}, but wanted one of {', '.join(OBJECTIVES)}")
-    if not issubclass(OBJECTIVES[name], _WITHOUT_LOSS):
+    if "loss" in inspect.signature(OBJECTIVES[name]).parameters:
         settings["loss"] = loss_of(loss)
-    objective: objectives.Objective = build(OBJECTIVES[name], settings, f"objective {text!r}")
+    objective: Objective = build(OBJECTIVES[name], settings, f"objective {text!r}")
     return objective
 
 

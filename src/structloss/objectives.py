@@ -1,13 +1,14 @@
 """A page of formulas: every objective, from a structure s, a reference r and a loss L.
 
 No objective knows which structure or which loss it got. Each is a number to minimise, an `nn.Module` called as
-`objective(structure, reference)`. The reference's own term is made first: autograd then comes to it last, and adds its
-few entries to the gradient of the rest in place.
+`objective(structure, reference)`, and objectives are closed under + and a factor. The reference's own term is made
+first: autograd then comes to it last, and adds its few entries to the gradient of the rest in place.
 """
 
 import math
 from abc import abstractmethod
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,16 +18,43 @@ from structloss.structures.base import Structure
 from structloss.structures.checks import check_scale
 
 Reduction = Literal["mean", "sum", "none"]
+Impossible = Literal["error", "skip"]
 
 
 class Objective(nn.Module):
-    """A number to minimise. `reduction` over the batch: "mean", "sum", or "none" for the values (B,)."""
+    """A number to minimise.
 
-    def __init__(self, reduction: Reduction = "mean") -> None:
+    Args:
+        reduction: over the batch, "mean", "sum", or "none" for the values (B,) as they are, infinite ones too.
+        impossible: what to do, under a mean or a sum, with an example whose value is not finite, such as one whose
+            reference has no output (labels that a transition forbids, a transcript longer than its frames): "error",
+            which names it, or "skip", which leaves it out and counts it in `skipped`.
+
+    Objectives can be added and multiplied by numbers. To write your own, write `values`.
+
+    Example:
+        >>> import torch, structloss as sl
+        >>> objective = sl.Risk(sl.Hamming()) + 0.1 * sl.NegativeLogLikelihood()
+        >>> objective(sl.Chain(torch.zeros(1, 3, 2)), torch.tensor([[0, 1, 1]]))  # 1.5 + 0.1 * log 8
+        tensor(1.7079)
+    """
+
+    named: ClassVar[dict[str, type["Objective"]]] = {}  # those that have a name on the command line
+
+    def __init_subclass__(cls, name: str = "", **rest: object) -> None:
+        """`class Mine(Objective, name="mine")` can be asked for by its name."""
+        super().__init_subclass__(**rest)
+        if name:
+            Objective.named[name] = cls
+
+    def __init__(self, reduction: Reduction = "mean", impossible: Impossible = "error") -> None:
         super().__init__()
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f'reduction: got {reduction!r}, but wanted "mean", "sum" or "none"')
-        self.reduction = reduction
+        if impossible not in ("error", "skip"):
+            raise ValueError(f'impossible: got {impossible!r}, but wanted "error" or "skip"')
+        self.reduction, self.impossible = reduction, impossible
+        self.skipped = 0  # how many examples were left out so far
 
     @abstractmethod
     def values(self, s: Structure, r: Any) -> Tensor:
@@ -36,16 +64,91 @@ class Objective(nn.Module):
         if not isinstance(structure, Structure):
             raise TypeError(f"structure: got {type(structure).__name__}, but wanted a Structure such as Chain")
         values = self.values(structure, reference)
-        if self.reduction == "mean":
-            return values.mean()
-        return values.sum() if self.reduction == "sum" else values
+        if self.reduction == "none":
+            return values
+        count = values.shape[0]
+        if not torch.compiler.is_compiling() and not values.detach().isfinite().all():
+            finite = values.detach().isfinite()
+            if self.impossible == "error":
+                raise ValueError(_why(values, structure, reference))
+            self.skipped += int((~finite).sum())
+            count = int(finite.sum())
+            values = torch.where(finite, values, 0)
+        total = values.sum()
+        return total / max(1, count) if self.reduction == "mean" else total
+
+    def __mul__(self, factor: float) -> "WeightedSum":
+        """This objective times a number."""
+        if not isinstance(factor, int | float) or not math.isfinite(factor):
+            raise ValueError(f"factor: got {factor!r}, but wanted a finite number")
+        return WeightedSum([(factor * own, objective) for own, objective in self.terms])
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: "Objective") -> "WeightedSum":
+        """Both objectives added up."""
+        return WeightedSum(self.terms + other.terms) if isinstance(other, Objective) else NotImplemented
+
+    def __radd__(self, other: object) -> "Objective":
+        """So that sum([...]) works, which begins with 0."""
+        return self if other == 0 else NotImplemented
+
+    @property
+    def terms(self) -> "list[tuple[float, Objective]]":
+        """The objectives that it is the weighted sum of, with their factors."""
+        return [(1.0, self)]
 
     def extra_repr(self) -> str:
+        defaults = {"impossible": "error", "skipped": 0}
         settings = {k: v for k, v in vars(self).items() if not k.startswith("_") and k != "training"}
-        return ", ".join(f"{k}={v!r}" for k, v in settings.items())
+        return ", ".join(f"{k}={v!r}" for k, v in settings.items() if defaults.get(k) != v or k not in defaults)
 
 
-class NegativeLogLikelihood(Objective):
+class WeightedSum(Objective):
+    r"""A weighted sum of objectives, :math:`\sum_i f_i O_i(s, r)`. Write it with `*` and `+`."""
+
+    def __init__(self, terms: list[tuple[float, Objective]]) -> None:
+        first = terms[0][1]
+        super().__init__(first.reduction, first.impossible)
+        for _, objective in terms:
+            if (objective.reduction, objective.impossible) != (first.reduction, first.impossible):
+                raise ValueError(
+                    f"reduction: got {first.reduction!r} and {objective.reduction!r}, impossible: {first.impossible!r} "
+                    f"and {objective.impossible!r}, but the terms of a sum want the same"
+                )
+        self.factors = [factor for factor, _ in terms]
+        self.objectives = nn.ModuleList(objective for _, objective in terms)
+
+    @property
+    def terms(self) -> list[tuple[float, Objective]]:
+        return [(f, o) for f, o in zip(self.factors, self.objectives, strict=True) if isinstance(o, Objective)]
+
+    def values(self, s: Structure, r: Any) -> Tensor:
+        (factor, objective), *rest = self.terms
+        total = factor * objective.values(s, r)
+        for factor, objective in rest:
+            total = total + factor * objective.values(s, r)
+        return total
+
+    def __repr__(self) -> str:
+        return " + ".join(f"{factor:g} * {objective!r}" for factor, objective in self.terms)
+
+
+def _why(values: Tensor, s: Structure, r: Any) -> str:
+    """What is wrong with the first example whose value is not finite."""
+    with torch.no_grad():
+        b = int((~values.isfinite()).int().argmax())
+        if s.max()[b] == -torch.inf:
+            return f"structure: example {b} has no output: every score is -inf"
+        if s.given(r).max()[b] == -torch.inf:
+            return (
+                f"reference: no output of example {b} agrees with its reference: a label, a transition or a length is "
+                'forbidden; impossible="skip" leaves such examples out'
+            )
+        return f"objective: example {b} has the value {float(values[b])}: some output is outside the loss"
+
+
+class NegativeLogLikelihood(Objective, name="nll"):
     r"""The CRF's objective, :math:`\log Z - \log Z_r`: minus the log-probability of the reference.
 
     With a partial reference (label -100: unknown) or a latent structure, of all outputs that agree with it.
@@ -61,7 +164,7 @@ class NegativeLogLikelihood(Objective):
         return s.log_partition() - gold
 
 
-class SoftmaxMargin(Objective):
+class SoftmaxMargin(Objective, name="softmax-margin"):
     r"""Cortes 2018, eq. (1): :math:`\log \sum_y \exp(L(y, r) + s(y) - s(r))`, an upper bound of the loss.
 
     The gradient of its first term is Cortes' :math:`Q_w(z, s)`, `s.augment(L, r).marginals()`.
@@ -72,8 +175,10 @@ class SoftmaxMargin(Objective):
         tensor(1.3133)
     """
 
-    def __init__(self, loss: Loss, scale: float = 1.0, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
+    def __init__(
+        self, loss: Loss, scale: float = 1.0, reduction: Reduction = "mean", impossible: Impossible = "error"
+    ) -> None:
+        super().__init__(reduction, impossible)
         check_scale(scale)
         self.loss, self.scale = _loss(loss), scale
 
@@ -82,7 +187,7 @@ class SoftmaxMargin(Objective):
         return s.augment(self.loss, r, self.scale).log_partition() - gold
 
 
-class Perceptron(Objective):
+class Perceptron(Objective, name="perceptron"):
     r"""The structured perceptron, :math:`\max_y s(y) - s(r)` (the lecture; McAllester 2010, eq. 4).
 
     Example:
@@ -95,7 +200,7 @@ class Perceptron(Objective):
         return s.max() - s.given(r).max()
 
 
-class Hinge(Objective):
+class Hinge(Objective, name="hinge"):
     r"""The margin-rescaled structural SVM, :math:`\max_y [L(y, r) + s(y)] - s(r)` (McAllester 2010, eq. 5).
 
     Example:
@@ -104,8 +209,10 @@ class Hinge(Objective):
         tensor(3.)
     """
 
-    def __init__(self, loss: Loss, scale: float = 1.0, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
+    def __init__(
+        self, loss: Loss, scale: float = 1.0, reduction: Reduction = "mean", impossible: Impossible = "error"
+    ) -> None:
+        super().__init__(reduction, impossible)
         check_scale(scale)
         self.loss, self.scale = _loss(loss), scale
 
@@ -113,7 +220,7 @@ class Hinge(Objective):
         return s.augment(self.loss, r, self.scale).max() - s.given(r).max()
 
 
-class SlackHinge(Objective):
+class SlackHinge(Objective, name="slack-hinge"):
     r"""The slack-rescaled structural SVM, :math:`\max_y L(y, r) (1 + s(y) - s(r))` (Tsochantaridis et al. 2005).
 
     Found exactly: among the outputs of one loss value the best is the one with the highest score (the lowest, where the
@@ -125,8 +232,8 @@ class SlackHinge(Objective):
         tensor(3.)
     """
 
-    def __init__(self, loss: Loss, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
+    def __init__(self, loss: Loss, reduction: Reduction = "mean", impossible: Impossible = "error") -> None:
+        super().__init__(reduction, impossible)
         self.loss = _loss(loss)
 
     def values(self, s: Structure, r: Any) -> Tensor:
@@ -136,15 +243,15 @@ class SlackHinge(Objective):
                 low = s.strata(self.loss, r, lowest=True).outputs
                 negative = (strata.losses < 0).reshape(*strata.losses.shape, *(1,) * (low.dim() - 2))
                 strata = strata._replace(outputs=torch.where(negative, low, strata.outputs))
-            slack = 1 + s.score(strata.outputs.transpose(0, 1)).T - gold[:, None]  # (B, V)
+            slack = 1 + s.score(strata.outputs) - gold  # (V, B)
             best = torch.where(strata.exists, strata.losses * slack, -math.inf)
-            first = (best == best.amax(1, keepdim=True)).int().argmax(1)  # of several, the one of least loss
+            first = (best == best.amax(0)).int().argmax(0)  # of several, the one of least loss
         batch = torch.arange(len(first), device=first.device)
-        value = strata.losses[batch, first] * (1 + s.score(strata.outputs[batch, first]) - gold)
-        return torch.where(strata.exists.any(1), value, -math.inf)
+        value = strata.losses[first, batch] * (1 + s.score(strata.outputs[first, batch]) - gold)
+        return torch.where(strata.exists.any(0), value, -math.inf)
 
 
-class DirectLoss(Objective):
+class DirectLoss(Objective, name="direct"):
     r"""McAllester 2010: the loss of the best output itself, through the difference of two inferred outputs.
 
     .. math:: \text{toward: } \tfrac1\epsilon [\max_y s(y) - \max_y (s(y) - \epsilon L(y, r))] \qquad
@@ -152,24 +259,49 @@ class DirectLoss(Objective):
 
     Its gradient is the update (8), :math:`(\phi(y_w) - \phi(y_{direct})) / \epsilon`, exactly.
 
+    Args:
+        loss: L.
+        epsilon: a number, or a schedule: a function of the training step t = 1, 2, ..., such as
+            `lambda t: t**-0.5` (McAllester 2010, section 7). A step is a call in training mode; the count is a buffer,
+            `step`, saved with the model.
+        toward: toward a better output, or away from a worse one.
+
     Example:
         >>> import torch, structloss as sl
         >>> sl.DirectLoss(sl.Hamming(), epsilon=4.)(sl.Chain(torch.tensor([[[1., 3.]]])), torch.tensor([[0]]))
         tensor(0.5000)
     """
 
-    def __init__(self, loss: Loss, epsilon: float = 1.0, toward: bool = True, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
-        self.loss, self.epsilon, self.toward = _loss(loss), _positive(epsilon, "epsilon"), toward
+    step: Tensor
+
+    def __init__(
+        self,
+        loss: Loss,
+        epsilon: float | Callable[[int], float] = 1.0,
+        toward: bool = True,
+        reduction: Reduction = "mean",
+        impossible: Impossible = "error",
+    ) -> None:
+        super().__init__(reduction, impossible)
+        self.loss, self.toward = _loss(loss), toward
+        self.epsilon = epsilon if callable(epsilon) else _positive(epsilon, "epsilon")
+        if callable(epsilon):
+            self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
     def values(self, s: Structure, r: Any) -> Tensor:
+        epsilon = self.epsilon
+        if callable(epsilon):
+            self.step += int(self.training)
+            epsilon = _positive(float(epsilon(max(1, int(self.step)))), "epsilon")
         if self.toward:
-            return (s.max() - s.augment(self.loss, r, -self.epsilon).max()) / self.epsilon
-        return (s.augment(self.loss, r, self.epsilon).max() - s.max()) / self.epsilon
+            return (s.max() - s.augment(self.loss, r, -epsilon).max()) / epsilon
+        return (s.augment(self.loss, r, epsilon).max() - s.max()) / epsilon
 
 
-class Risk(Objective):
-    r"""Minimum risk: the expected loss :math:`E[L(y, r)]`, y drawn with probability exp(s(y)) / Z, exactly.
+class Risk(Objective, name="risk"):
+    r"""Minimum risk: the expected loss :math:`E[L(y, r)]`, exactly.
+
+    y is drawn with probability :math:`\exp(s(y) / \text{temperature}) / Z`.
 
     Example:
         >>> import torch, structloss as sl
@@ -177,15 +309,17 @@ class Risk(Objective):
         tensor(1.5000)
     """
 
-    def __init__(self, loss: Loss, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
-        self.loss = _loss(loss)
+    def __init__(
+        self, loss: Loss, reduction: Reduction = "mean", impossible: Impossible = "error", temperature: float = 1.0
+    ) -> None:
+        super().__init__(reduction, impossible)
+        self.loss, self.temperature = _loss(loss), _positive(temperature, "temperature")
 
     def values(self, s: Structure, r: Any) -> Tensor:
-        return s.expected(self.loss, r)
+        return (s if self.temperature == 1 else s.tempered(self.temperature)).expected(self.loss, r)
 
 
-class RewardAugmented(Objective):
+class RewardAugmented(Objective, name="reward"):
     r"""Reward-augmented maximum likelihood (Norouzi et al. 2016), exactly, without sampling.
 
     .. math:: \log Z - E_{y \sim \exp(-L(y, r) / \text{temperature})}[s(y)]
@@ -196,8 +330,10 @@ class RewardAugmented(Objective):
         tensor(2.0794)
     """
 
-    def __init__(self, loss: Loss, temperature: float = 1.0, reduction: Reduction = "mean") -> None:
-        super().__init__(reduction)
+    def __init__(
+        self, loss: Loss, temperature: float = 1.0, reduction: Reduction = "mean", impossible: Impossible = "error"
+    ) -> None:
+        super().__init__(reduction, impossible)
         self.loss, self.temperature = _loss(loss), _positive(temperature, "temperature")
 
     def values(self, s: Structure, r: Any) -> Tensor:

@@ -13,8 +13,8 @@ class StringAutomaton(ExplicitAutomaton):
     State j has read the first j labels, state l the whole string, state l + 1 is dead.
 
     Args:
-        string: labels (l,); -100 stands for any label, and one that is not among the num_labels is never read, so that
-            no string is accepted.
+        string: labels (l,), or sets of them (l, m) filled up with -1; -100 stands for any label, and one that is not
+            among the num_labels is never read, so that no string is accepted.
         num_labels: K, how many labels there are.
 
     Example:
@@ -27,13 +27,14 @@ class StringAutomaton(ExplicitAutomaton):
 
     def __init__(self, string: Ints, num_labels: int) -> None:
         check_num_labels(num_labels)
-        length, within = len(string), (string >= 0) & (string < num_labels)
-        known = np.unique(string[within])
+        sets = string if string.ndim == 2 else string[:, None]
+        length, within = len(sets), (sets >= 0) & (sets < num_labels)
+        known = np.unique(sets[within])
         class_of = np.full(num_labels, len(known), np.int64)
         class_of[known] = np.arange(len(known))
         next_state = np.full((length + 2, len(known) + 1), length + 1, np.int64)
-        read, unknown = np.flatnonzero(within), np.flatnonzero(string == UNKNOWN)
-        next_state[read, class_of[string[read]]] = read + 1
+        read, unknown = np.nonzero(within)[0], np.flatnonzero((sets == UNKNOWN).any(1))
+        next_state[read, class_of[sets[within]]] = read + 1
         next_state[unknown] = unknown[:, None] + 1
         final = np.full(length + 2, np.inf)
         final[length] = 0.0

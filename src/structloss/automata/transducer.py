@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from structloss.automata import openfst_binary
 from structloss.automata.openfst_text import Labels, rows, state_of, weight_of
+from structloss.kernels.checks import UNKNOWN
 from structloss.text import DataError
 
 Semiring = Literal["tropical", "real"]  # weights are costs, added and minimised; or factors, multiplied and summed
@@ -233,11 +234,11 @@ class Transducer:
         return found
 
     def against(self, reference: NDArray[np.int64], num_labels: int) -> Against:
-        """The acceptor of answers over `num_labels` labels against one reference."""
-        labels = reference.tolist()
+        """The acceptor of answers over `num_labels` labels against one reference, of labels or of sets of them."""
+        sets = sets_of(reference)
         rank = {state: place for place, state in enumerate(self.silent_order())}
-        written = {*labels, None}
-        useful = [arc for arc in self.arcs if arc.writes in written]
+        written = {None}.union(*sets)
+        useful = [arc for arc in self.arcs if arc.writes in written or UNKNOWN in written]
         by_label: dict[int, list[Arc]] = {}
         for arc in useful:
             if arc.reads is not None and arc.reads < num_labels:
@@ -254,15 +255,15 @@ class Transducer:
 
         def steps(source: int, target: int, writes: int) -> list[tuple[int, int]]:
             """The positions before and after, wherever the reference goes on like this."""
-            after = [(j, j) for j in range(len(labels) + 1)] if writes < 0 else [
-                (j, j + 1) for j, label in enumerate(labels) if label == writes
+            after = [(j, j) for j in range(len(sets) + 1)] if writes < 0 else [
+                (j, j + 1) for j, labels in enumerate(sets) if writes in labels or UNKNOWN in labels
             ]  # fmt: skip
             return [(i * states + rank[source], j * states + rank[target]) for i, j in after]
 
         return Against(
-            (len(labels) + 1) * states,
+            (len(sets) + 1) * states,
             rank[self.start],
-            {len(labels) * states + rank[state]: weight for state, weight in self.final.items()},
+            {len(sets) * states + rank[state]: weight for state, weight in self.final.items()},
             class_of,
             len(classes),
             [
@@ -340,3 +341,9 @@ def _check_semiring(arc_type: str, semiring: Semiring, name: str) -> None:
             f"{name}: got arcs of type {arc_type!r}, whose paths are not minimised, but wanted 'standard'; "
             "a RationalLoss takes log"
         )
+
+
+def sets_of(reference: NDArray[np.int64]) -> list[frozenset[int]]:
+    """The labels that agree with each place of a reference, labels (n,) or sets (n, m); UNKNOWN stands for all."""
+    rows = reference if reference.ndim == 2 else reference[:, None]
+    return [frozenset(row) - {-1} for row in rows.tolist()]

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from structloss.naming import LOSSES
 from structloss.training.plan import Plan
 
 CHECKPOINT_SECONDS = Plan().checkpoint_seconds
@@ -18,7 +19,9 @@ DevFile = Annotated[Path | None, typer.Option("--dev", help="The file to stop on
 TestFile = Annotated[Path | None, typer.Option("--test", help="A file to evaluate the best model on.")]
 LossName = Annotated[
     str | None,
-    typer.Option(help="hamming, edit:cap=5, ngram:n=2, smith-waterman, or a transducer's file; the task's by default."),
+    typer.Option(
+        help=f"{', '.join(LOSSES)}, with settings as in edit:cap=5, or a transducer's file; the task's by default."
+    ),
 ]
 Epochs = Annotated[int | None, typer.Option(min=1, help="At most so many; by default what suits the model.")]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="By default what suits the model.")]

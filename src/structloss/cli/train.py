@@ -13,6 +13,7 @@ from rich.table import Table
 from structloss.cli import options
 from structloss.cli.prepare import prepared, said_plainly
 from structloss.cli.running import GO_ON, running
+from structloss.naming import OBJECTIVES
 
 Data = Annotated[Path, typer.Argument(help="A file in the format of the task.")]
 Model = Annotated[Path, typer.Argument(help="The directory that `structloss train` wrote.")]
@@ -27,7 +28,7 @@ def train(
     out: Annotated[Path, typer.Option(help="The model directory to write.")] = Path("model"),
     objective: Annotated[
         str,
-        typer.Option(help="nll, softmax-margin, perceptron, hinge, slack-hinge, direct:epsilon=1, risk, reward."),
+        typer.Option(help=f"{', '.join(OBJECTIVES)}, with settings as in direct:epsilon=1."),
     ] = "nll",
     loss: options.LossName = None,
     epochs: options.Epochs = None,

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from structloss.kernels.checks import UNKNOWN
 from structloss.kernels.compile import exact_kernel
 from structloss.kernels.determinise import Acceptor
-from structloss.kernels.levels import Array, Labels
+from structloss.kernels.types import Array, Ints
 
 
 class Pairs(NamedTuple):
@@ -22,16 +23,25 @@ class Pairs(NamedTuple):
 
 
 @exact_kernel
-def pair_cost(pairs: Pairs, wanted: int, label: int) -> float:
-    """The cost of answering `label` where the reference has `wanted`."""
-    if pairs.table.size:
-        return float(pairs.table[wanted, label])
-    return pairs.match if wanted == label else pairs.substitution
+def pair_cost(pairs: Pairs, wanted: Ints, label: int) -> float:
+    """The least cost of answering `label` where any of `wanted` is right: labels, UNKNOWN for all, -1 for none."""
+    best = np.inf
+    for i in range(wanted.shape[0]):
+        if pairs.table.size == 0:
+            if wanted[i] != -1:
+                agrees = wanted[i] == label or wanted[i] == UNKNOWN
+                best = min(best, pairs.match if agrees else pairs.substitution)
+        elif wanted[i] >= 0:
+            best = min(best, pairs.table[wanted[i], label])
+        elif wanted[i] == UNKNOWN:
+            for k in range(pairs.table.shape[0]):
+                best = min(best, pairs.table[k, label])
+    return best
 
 
 @exact_kernel
-def edit_distance(y: Labels, reference: Labels, pairs: Pairs, insertion: float, deletion: float) -> float:
-    """The least cost of turning the reference into y."""
+def edit_distance(y: Ints, reference: Ints, pairs: Pairs, insertion: float, deletion: float) -> float:
+    """The least cost of turning the reference (n, m), any of m labels at each place, into y."""
     n = reference.shape[0]
     row = np.arange(n + 1) * deletion
     for i in range(y.shape[0]):
@@ -45,7 +55,7 @@ def edit_distance(y: Labels, reference: Labels, pairs: Pairs, insertion: float, 
 
 
 @exact_kernel
-def smith_waterman(y: Labels, reference: Labels, pairs: Pairs, insertion: float, deletion: float) -> float:
+def smith_waterman(y: Ints, reference: Ints, pairs: Pairs, insertion: float, deletion: float) -> float:
     """The least cost of aligning some stretch of y with some stretch of the reference, 0 for none at all."""
     n, least = reference.shape[0], 0.0
     row = np.zeros(n + 1)
@@ -57,7 +67,7 @@ def smith_waterman(y: Labels, reference: Labels, pairs: Pairs, insertion: float,
             diagonal = row[j + 1]
             row[j + 1] = best
             least = min(least, best)
-    return float(least)
+    return least
 
 
 @exact_kernel

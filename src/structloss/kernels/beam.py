@@ -9,13 +9,11 @@ import numpy as np
 from structloss.kernels.compile import exact_kernel
 from structloss.kernels.determinise import Acceptor
 from structloss.kernels.explore import Store, silent_stops, worst_completions
-from structloss.kernels.levels import Array, Labels
+from structloss.kernels.types import Array, Ints
 
 
 @exact_kernel
-def endings_along_a_strategy(
-    a: Acceptor, class_of: Labels, level: Array, rows: Labels, scale: float, out: Array
-) -> None:
+def endings_along_a_strategy(a: Acceptor, class_of: Ints, level: Array, rows: Ints, scale: float, out: Array) -> None:
     """out[t, h, p] >= log of the sum over endings y of exp(score(y) + scale * V_p(y)), scale at least 0.
 
     V_p is at most what one path costs: the one that answers every symbol by the move with the best worst case.
@@ -56,9 +54,7 @@ def endings_along_a_strategy(
 
 
 @exact_kernel
-def endings_along_all_paths(
-    a: Acceptor, class_of: Labels, level: Array, rows: Labels, scale: float, out: Array
-) -> None:
+def endings_along_all_paths(a: Acceptor, class_of: Ints, level: Array, rows: Ints, scale: float, out: Array) -> None:
     """The same, scale below 0: exp(scale * V_p) is the largest over paths, and so at most their sum."""
     (T, H, K), P = level.shape, a.start.shape[0]
     for t in range(T, -1, -1):
@@ -79,7 +75,7 @@ def endings_along_all_paths(
 
 
 @exact_kernel
-def endings_of_states(s: Store, states: Labels, endings: Array, scale: float, out: Array) -> None:
+def endings_of_states(s: Store, states: Ints, endings: Array, scale: float, out: Array) -> None:
     """out[i, h] from endings (H, P): the least over the entries of a state for scale at least 0, else their sum."""
     for i in range(states.shape[0]):
         first, last = s.entry_start[states[i]], s.entry_start[states[i] + 1]

@@ -16,7 +16,7 @@ import numpy as np
 from structloss.kernels.compile import kernel
 from structloss.kernels.elimination import Graph
 from structloss.kernels.graph_messages import Slots, forbid
-from structloss.kernels.levels import Array, Labels
+from structloss.kernels.types import Array, Ints
 
 
 @kernel
@@ -54,12 +54,12 @@ def fill_cells(g: Graph, s: Slots, f: int, tables: Array, rho: Array, m: Array, 
 @kernel
 def propagate(
     worker: int, workers: int, g: Graph, s: Slots, unary: Array, tables: Array, rho: Array, damping: float,
-    tolerance: float, most: int, allowed: Labels, open_: Labels, m: Array, total: Array, belief: Array, cells: Array,
+    tolerance: float, most: int, allowed: Ints, open_: Ints, m: Array, total: Array, belief: Array, cells: Array,
     value: Array, residual: Array,
 ) -> None:  # fmt: skip
     """Messages until they change by less than the tolerance; beliefs, the value, and how much they changed last.
 
-    Labels that no cell of some factor allows get the score -inf in `unary`.
+    Ints that no cell of some factor allows get the score -inf in `unary`.
     """
     sizes = 1
     for v in range(g.labels.shape[0] - 1):
@@ -145,7 +145,7 @@ def bethe(
 
 
 @kernel
-def forests(g: Graph, b: int, orders: Labels, parent: Labels, counts: Array) -> None:
+def forests(g: Graph, b: int, orders: Ints, parent: Ints, counts: Array) -> None:
     """counts[f] += how many of the forests that are grown by taking factors in these orders (n, F) have factor f in.
 
     A factor is taken where its variables are not connected yet, so that what is taken has no cycle.

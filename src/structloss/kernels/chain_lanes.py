@@ -10,16 +10,18 @@ The recursions are those of `chain_sum`, in scaled arithmetic only: an example f
 
 import numpy as np
 
-from structloss.kernels.chain_sum import RANGE, TINY, exp_nonpositive, shared_weights
+from structloss.kernels.arithmetic import exp_nonpositive
+from structloss.kernels.chain_sum import RANGE, TINY, shared_weights
 from structloss.kernels.compile import kernel
-from structloss.kernels.levels import DONE, Array, Labels, Potentials
+from structloss.kernels.levels import Potentials
+from structloss.kernels.types import DONE, Array, Ints
 
 LANES = 32
 CALM = 30.0
 
 
 @kernel
-def by_length(lengths: Labels, longest: int) -> Labels:
+def by_length(lengths: Ints, longest: int) -> Ints:
     """The indices of the examples, the shortest first."""
     begin, order = np.zeros(longest + 2, np.int64), np.empty(lengths.shape[0], np.int64)
     for b in range(lengths.shape[0]):
@@ -33,7 +35,7 @@ def by_length(lengths: Labels, longest: int) -> Labels:
 
 
 @kernel
-def gather(p: Potentials, examples: Labels, lengths: Labels, longest: int, out: Array) -> None:
+def gather(p: Potentials, examples: Ints, lengths: Ints, longest: int, out: Array) -> None:
     """out[t, y, w] = unary + start + end of example w; 0 beyond a length."""
     K = out.shape[1]
     for w in range(LANES):
@@ -141,7 +143,7 @@ def normalise_lanes(beta: Array, t: int, norm: Array, safe: Array) -> None:
 
 
 @kernel
-def fill_beyond(beta: Array, t: int, lengths: Labels, norm: Array) -> None:
+def fill_beyond(beta: Array, t: int, lengths: Ints, norm: Array) -> None:
     """Beyond a length beta is 1, and so is its norm."""
     for w in range(LANES):
         if lengths[w] <= t:
@@ -172,7 +174,7 @@ def outer_lanes(c: Array, a: Array, longest: int, out: Array) -> None:
 @kernel
 def log_partition_lanes(
     worker: int, workers: int, p: Potentials, gradient: bool,
-    value: Array, g_unary: Array, g_table: Array, status: Labels,
+    value: Array, g_unary: Array, g_table: Array, status: Ints,
 ) -> None:  # fmt: skip
     """As `chain_sum.log_partition`, for order 2, a shared table, no pins and no single arcs; status DONE where it was.
 

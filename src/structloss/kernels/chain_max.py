@@ -12,11 +12,6 @@ import numpy as np
 
 from structloss.kernels.compile import kernel, kernel_without_nan
 from structloss.kernels.levels import (
-    EMPTY,
-    NOT_A_NUMBER,
-    OK,
-    Array,
-    Labels,
     Potentials,
     fill_row,
     fill_scores,
@@ -25,10 +20,11 @@ from structloss.kernels.levels import (
     num_positions,
     num_rows,
 )
+from structloss.kernels.types import EMPTY, NOT_A_NUMBER, OK, Array, Ints
 
 
 @kernel
-def score(p: Potentials, y: Labels, value: Array, status: Labels) -> None:
+def score(p: Potentials, y: Ints, value: Array, status: Ints) -> None:
     """value (n, B) = the score of each output y (n, B, T). Cost L an output."""
     K, H = num_labels(p), num_histories(p)
     has_unary, pinned, dense = p.unary.size > 0, p.pinned.size > 0, p.table.size > 0 and not p.shared
@@ -58,7 +54,7 @@ def score(p: Potentials, y: Labels, value: Array, status: Labels) -> None:
 
 @kernel
 def score_gradient(
-    p: Potentials, y: Labels, g: Array,
+    p: Potentials, y: Ints, g: Array,
     g_unary: Array, g_table: Array, g_levels: Array, g_start: Array, g_end: Array,
 ) -> None:  # fmt: skip
     """Add g (n, B) to the gradient of every potential that y (n, B, T) uses, into each array that is there."""
@@ -97,7 +93,7 @@ def best_rows(scores: Array, ahead: Array, rows: int, out: Array) -> None:
 
 
 @kernel
-def argmax(worker: int, workers: int, p: Potentials, labels: Labels, status: Labels) -> None:
+def argmax(worker: int, workers: int, p: Potentials, labels: Ints, status: Ints) -> None:
     """labels (B, T) = the best output; status is EMPTY, and labels are 0, where there is none.
 
     Time L * K**q an example, memory L * H a worker.
@@ -136,7 +132,7 @@ def argmax(worker: int, workers: int, p: Potentials, labels: Labels, status: Lab
 
 
 @kernel
-def topk(worker: int, workers: int, p: Potentials, labels: Labels, status: Labels) -> None:
+def topk(worker: int, workers: int, p: Potentials, labels: Ints, status: Ints) -> None:
     """labels (B, k, T) = the k best outputs, best first, ties in lexicographic order; -1 where there are fewer.
 
     Each state keeps its k best ways to finish; those of its K successors are sorted, so the next best is always at the
@@ -185,8 +181,8 @@ def topk(worker: int, workers: int, p: Potentials, labels: Labels, status: Label
 
 @kernel
 def strata(
-    worker: int, workers: int, p: Potentials, next_stratum: Labels, cost_class: Labels, sizes: Labels,
-    best_scores: Array, labels: Labels, status: Labels,
+    worker: int, workers: int, p: Potentials, next_stratum: Ints, cost_class: Ints, sizes: Ints,
+    best_scores: Array, labels: Ints, status: Ints,
 ) -> None:  # fmt: skip
     """The best output at each value of a loss that is a sum of costs, one for each position.
 

@@ -15,13 +15,9 @@ With weights above exp(-RANGE) = 1e-87 and beta above TINY = 1e-200 no product c
 
 import numpy as np
 
-from structloss.kernels.compile import exact_kernel, kernel, kernel_without_nan
+from structloss.kernels.arithmetic import exp_nonpositive, extremes
+from structloss.kernels.compile import kernel
 from structloss.kernels.levels import (
-    DONE,
-    EMPTY,
-    OK,
-    Array,
-    Labels,
     Potentials,
     fill_scores,
     fill_unaries,
@@ -31,55 +27,10 @@ from structloss.kernels.levels import (
     num_positions,
     num_rows,
 )
+from structloss.kernels.types import DONE, EMPTY, OK, Array, Ints
 
 RANGE = 200.0
 TINY = 1e-200
-
-
-@exact_kernel
-def exp_nonpositive(x: float) -> float:
-    """exp(x) for x <= 0, 0 below -700, NaN for NaN: 2**n times a polynomial in the rest, about 2e-16 relative error.
-
-    LLVM vectorises it, which it does not do to the C library's exp: 0.7 ns an element against 4.
-    """
-    z = -700.0 if x < -700.0 else x
-    n = np.floor(z * 1.4426950408889634 + 0.5)
-    r = z - n * 0.693147180369123816490  # log(2), its leading bits: the product is exact
-    r = r - n * 1.90821492927058770002e-10  # and the rest of it
-    p = 1.0 / 6227020800.0
-    p = p * r + 1.0 / 479001600.0
-    p = p * r + 1.0 / 39916800.0
-    p = p * r + 1.0 / 3628800.0
-    p = p * r + 1.0 / 362880.0
-    p = p * r + 1.0 / 40320.0
-    p = p * r + 1.0 / 5040.0
-    p = p * r + 1.0 / 720.0
-    p = p * r + 1.0 / 120.0
-    p = p * r + 1.0 / 24.0
-    p = p * r + 1.0 / 6.0
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
-    exponent = np.int64(np.int64(np.int64(n) + np.int64(1023)) << np.int64(52))
-    return 0.0 if x < -700.0 else p * np.int64(exponent).view(np.float64)
-
-
-@kernel_without_nan
-def extremes(scores: Array, begin: int, end: int) -> tuple[float, float]:
-    """The largest of scores[begin:end], and the smallest that is not -inf. A NaN among them: anything."""
-    top, bottom = -np.inf, np.inf  # loops this plain are vectorised, one that does both is not
-    for i in range(begin, end):
-        value = np.float64(scores[i])
-        top = value if value > top else top
-    for i in range(begin, end):
-        value = np.float64(scores[i])
-        bottom = value if value < bottom else bottom
-    if bottom == -np.inf:
-        bottom = np.inf
-        for i in range(begin, end):
-            if -np.inf < scores[i] < bottom:
-                bottom = scores[i]
-    return top, bottom
 
 
 @kernel
@@ -405,7 +356,7 @@ def forward_shared(
 @kernel
 def log_partition(
     worker: int, workers: int, p: Potentials, gradient: bool,
-    value: Array, g_unary: Array, g_table: Array, g_levels: Array, status: Labels,
+    value: Array, g_unary: Array, g_table: Array, g_levels: Array, status: Ints,
 ) -> None:  # fmt: skip
     """value (B,) = log Z; with `gradient` also the marginals, each into the array that is there (size 0: not wanted).
 
@@ -439,7 +390,7 @@ def log_partition(
 
 @kernel
 def weigh(
-    g: Array, lengths: Labels, g_unary: Array, g_table: Array, unary: Array, table: Array, start: Array, end: Array
+    g: Array, lengths: Ints, g_unary: Array, g_table: Array, unary: Array, table: Array, start: Array, end: Array
 ) -> None:
     """From each example's own gradients and its weight g (B,), those of the batch: unary (B, T, K), the others summed.
 
@@ -466,7 +417,7 @@ def weigh(
 def expectation(
     worker: int, workers: int, p: Potentials, f: Potentials, gradient: bool, value: Array,
     gp_unary: Array, gp_table: Array, gp_levels: Array, gf_unary: Array, gf_table: Array, gf_levels: Array,
-    status: Labels,
+    status: Ints,
 ) -> None:  # fmt: skip
     """value (B,) = E[score of y under f], y drawn from p; 0 where p has no output. Gradients as in `log_partition`.
 
@@ -532,7 +483,7 @@ def expectation(
 
 
 @kernel
-def sample(worker: int, workers: int, p: Potentials, uniforms: Array, labels: Labels, status: Labels) -> None:
+def sample(worker: int, workers: int, p: Potentials, uniforms: Array, labels: Ints, status: Ints) -> None:
     """labels (n, B, T): outputs drawn with probability exp(score) / Z, by inverting P(y | h) at uniforms (n, B, T).
 
     status is EMPTY where there is nothing to draw from. Time L * K**q an example and L * K a draw.

@@ -1,13 +1,13 @@
 """Scans of a caller's labels, for the one check at the door."""
 
 from structloss.kernels.compile import kernel
-from structloss.kernels.levels import Labels
+from structloss.kernels.types import Ints
 
 UNKNOWN = -100
 
 
 @kernel
-def first_bad_label(labels: Labels, lengths: Labels, num_labels: int, allow_unknown: bool) -> tuple[int, int]:
+def first_bad_label(labels: Ints, lengths: Ints, num_labels: int, allow_unknown: bool) -> tuple[int, int]:
     """The (row, position) of the first label of (B, T) that is neither in range nor UNKNOWN, or (-1, -1)."""
     for b in range(labels.shape[0]):
         for t in range(lengths[b]):
@@ -18,7 +18,7 @@ def first_bad_label(labels: Labels, lengths: Labels, num_labels: int, allow_unkn
 
 
 @kernel
-def any_unknown(labels: Labels, lengths: Labels) -> bool:
+def any_unknown(labels: Ints, lengths: Ints) -> bool:
     """Whether some label within a length is negative."""
     for b in range(labels.shape[0]):
         for t in range(lengths[b]):

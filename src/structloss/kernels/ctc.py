@@ -8,7 +8,7 @@ probabilities of paths, and arithmetic is linear.
 import numpy as np
 
 from structloss.kernels.compile import kernel
-from structloss.kernels.levels import NOT_A_NUMBER, OK, PLUS_INFINITY, Array, Labels
+from structloss.kernels.types import NOT_A_NUMBER, OK, PLUS_INFINITY, Array, Ints
 
 # Of what is summed up at a frame, smaller parts than this may be lost.
 _LOST = 1e-280
@@ -41,7 +41,7 @@ def normalise(scores: Array, length: int, out: Array, norm: Array) -> tuple[floa
 
 @kernel
 def forward(
-    scores: Array, p: Array, length: int, label: Labels, skip: Labels, alpha: Array, scale: Array
+    scores: Array, p: Array, length: int, label: Ints, skip: Ints, alpha: Array, scale: Array
 ) -> tuple[float, float]:
     """alpha[t, j] = P(frames up to t, position j of the string with blanks), over scale; scale[t] is its log.
 
@@ -94,7 +94,7 @@ def add(a: float, b: float) -> float:
 
 
 @kernel
-def forward_log(scores: Array, norm: Array, length: int, label: Labels, skip: Labels, alpha: Array) -> float:
+def forward_log(scores: Array, norm: Array, length: int, label: Ints, skip: Ints, alpha: Array) -> float:
     """As `forward`, in logarithms: log p[t, c] = scores[t, c] - norm[t]."""
     J = label.shape[0]
     for t in range(length):
@@ -114,7 +114,7 @@ def forward_log(scores: Array, norm: Array, length: int, label: Labels, skip: La
 
 
 @kernel
-def share_back(p: Array, length: int, label: Labels, skip: Labels, alpha: Array, logs: bool, out: Array) -> None:
+def share_back(p: Array, length: int, label: Ints, skip: Ints, alpha: Array, logs: bool, out: Array) -> None:
     """out[t, c] += P(label c at frame t | the string), from the last frame back: a position shares with those before.
 
     Shares are quotients of one frame's alpha, so that neither its scale nor what follows matters.
@@ -160,8 +160,8 @@ def share_back(p: Array, length: int, label: Labels, skip: Labels, alpha: Array,
 
 @kernel
 def alignments(
-    worker: int, workers: int, scores: Array, lengths: Labels, labels: Labels, begin: Labels, blank: int,
-    gradient: bool, value: Array, g_scores: Array, status: Labels,
+    worker: int, workers: int, scores: Array, lengths: Ints, labels: Ints, begin: Ints, blank: int,
+    gradient: bool, value: Array, g_scores: Array, status: Ints,
 ) -> None:  # fmt: skip
     """value (B,) = log of the sum over the paths that write labels[begin[b]:begin[b + 1]]; g_scores its gradient.
 
@@ -222,7 +222,7 @@ def all_but_one(values: Array, out: Array) -> float:
 
 
 @kernel
-def step_back(p: Array, q: Array, blank: int, following: Labels, there: Array, moved: Array, here: Array) -> None:
+def step_back(p: Array, q: Array, blank: int, following: Ints, there: Array, moved: Array, here: Array) -> None:
     """here[s, c] = what there[s', c'] (after a frame of probabilities p) is worth before it, c the label before.
 
     Of a blank or of c itself the state stays; any other label moves it. q is p without the blank's probability.
@@ -239,7 +239,7 @@ def step_back(p: Array, q: Array, blank: int, following: Labels, there: Array, m
 
 @kernel
 def step_on(
-    p: Array, q: Array, blank: int, following: Labels, alpha: Array, there: Array, moved: Array, out: Array,
+    p: Array, q: Array, blank: int, following: Ints, alpha: Array, there: Array, moved: Array, out: Array,
     alpha_next: Array,
 ) -> None:  # fmt: skip
     """alpha_next[s, c] = the probability of being in s with c the last label, one frame on from alpha.
@@ -265,7 +265,7 @@ def step_on(
 
 
 @kernel
-def endings(length: int, blank: int, following: Labels, worth: Array, gradient: bool, p: Array, out: Array) -> float:
+def endings(length: int, blank: int, following: Ints, worth: Array, gradient: bool, p: Array, out: Array) -> float:
     """E[worth of the machine's state at the end] over the paths of one example; no worth is negative.
 
     following (S, C): where a label leads. With `gradient`, out[t, c] = E[worth, where frame t has label c]. p (T, C)

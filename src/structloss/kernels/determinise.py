@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from structloss.kernels.compile import exact_kernel
-from structloss.kernels.levels import Array, Labels
+from structloss.kernels.types import Array, Ints
 
 UNIT = 1e-9  # costs that differ by less are equal
 
@@ -36,11 +36,11 @@ class Acceptor(NamedTuple):
 
     start: Array  # (P,), inf where no path starts
     stop: Array  # (P,), inf where none ends
-    move_start: Labels  # (C, P + 1)
-    move_to: Labels  # (M,)
+    move_start: Ints  # (C, P + 1)
+    move_to: Ints  # (M,)
     move_cost: Array  # (M,)
-    silent_start: Labels  # (P + 1,)
-    silent_to: Labels  # (N,), higher than where it comes from
+    silent_start: Ints  # (P + 1,)
+    silent_to: Ints  # (N,), higher than where it comes from
     silent_cost: Array  # (N,)
 
 
@@ -70,7 +70,7 @@ def completions(a: Acceptor, length: int, out: Array) -> None:
 
 
 @exact_kernel
-def alive_positions(a: Acceptor, length: int, cap: float, completion: Array, alive: Labels, counts: Labels) -> None:
+def alive_positions(a: Acceptor, length: int, cap: float, completion: Array, alive: Ints, counts: Ints) -> None:
     """alive[t, :counts[t]] = the positions at level t that some string passes on a path of total cost below the cap."""
     P = a.start.shape[0]
     costs, following = a.start.copy(), np.empty(P)
@@ -93,7 +93,7 @@ def alive_positions(a: Acceptor, length: int, cap: float, completion: Array, ali
 
 
 @exact_kernel
-def bounds(a: Acceptor, length: int, alive: Labels, counts: Labels, completion: Array, out: Array) -> None:
+def bounds(a: Acceptor, length: int, alive: Ints, counts: Ints, completion: Array, out: Array) -> None:
     """out[t, j, i] = b(t, q, p) for the alive positions q = alive[t, j] and p = alive[t, i]."""
     P, C = a.start.shape[0], a.move_start.shape[0]
     place, place_next = np.full(P, -1), np.full(P, -1)
@@ -144,7 +144,7 @@ def bounds(a: Acceptor, length: int, alive: Labels, counts: Labels, completion: 
 
 
 @exact_kernel
-def reduce_state(vector: Array, count: int, bound: Array, limit: Array, drop: Labels) -> float:
+def reduce_state(vector: Array, count: int, bound: Array, limit: Array, drop: Ints) -> float:
     """Drop what is useless from vector (count,), in place, and return the least cost left, inf if nothing is.
 
     limit[i] is the least cost at which position i is of no use. Of two positions that each make the other useless the
@@ -173,7 +173,7 @@ def reduce_state(vector: Array, count: int, bound: Array, limit: Array, drop: La
 
 
 @exact_kernel
-def find_or_add(key: Labels, count: int, keys: Labels, table: Labels, first: int, total: int) -> int:
+def find_or_add(key: Ints, count: int, keys: Ints, table: Ints, first: int, total: int) -> int:
     """The state of this level (they start at `first`) with this key, or `total`, a new one, entered into the table."""
     code = np.uint64(1469598103934665603)
     for i in range(count):
@@ -194,7 +194,7 @@ def find_or_add(key: Labels, count: int, keys: Labels, table: Labels, first: int
 
 
 @exact_kernel
-def like_the_last(a: Acceptor, alive: Labels, count: int, out: Labels) -> None:
+def like_the_last(a: Acceptor, alive: Ints, count: int, out: Ints) -> None:
     """out[c] = 1 where class c moves from every alive position as the last class does: it need not be followed."""
     last = a.move_start.shape[0] - 1
     for c in range(last + 1):
@@ -216,8 +216,8 @@ def like_the_last(a: Acceptor, alive: Labels, count: int, out: Labels) -> None:
 @exact_kernel
 def determinise(
     a: Acceptor, length: int, cap: float, absolute: bool, max_states: int,
-    completion: Array, alive: Labels, counts: Labels, bound: Array,
-) -> tuple[Labels, Array, Array, Labels, int]:  # fmt: skip
+    completion: Array, alive: Ints, counts: Ints, bound: Array,
+) -> tuple[Ints, Array, Array, Ints, int]:  # fmt: skip
     """The levelled deterministic machine for strings of one length.
 
     Returns next (N, C), the place of a state among those of the next level; weight (N, C), the cost moved to that arc;
@@ -338,7 +338,7 @@ def grown(x: Array) -> Array:
 
 
 @exact_kernel
-def grown_labels(x: Labels) -> Labels:
+def grown_labels(x: Ints) -> Ints:
     """Twice the rows."""
     out = np.zeros((2 * x.shape[0], x.shape[1]), np.int64)
     out[: x.shape[0]] = x
@@ -346,7 +346,7 @@ def grown_labels(x: Labels) -> Labels:
 
 
 @exact_kernel
-def grown_places(x: Labels) -> Labels:
+def grown_places(x: Ints) -> Ints:
     """Twice the rows."""
     out = np.zeros((2 * x.shape[0], x.shape[1]), np.int32)
     out[: x.shape[0]] = x
@@ -364,7 +364,7 @@ def grown_row(x: Array) -> Array:
 @exact_kernel
 def compile_tropical(
     a: Acceptor, length: int, cap: float, absolute: bool, max_states: int
-) -> tuple[Labels, Array, Array, Labels, int]:
+) -> tuple[Ints, Array, Array, Ints, int]:
     """All of it: completions, alive positions, bounds, machine. See `determinise` for what comes back."""
     P = a.start.shape[0]
     completion = np.empty((length + 1, P))

@@ -14,37 +14,37 @@ from typing import NamedTuple
 
 import numpy as np
 
-from structloss.kernels.chain_sum import exp_nonpositive
+from structloss.kernels.arithmetic import exp_nonpositive
 from structloss.kernels.compile import exact_kernel
-from structloss.kernels.levels import Array, Labels
+from structloss.kernels.types import Array, Ints
 
 
 class Graph(NamedTuple):
     """The graphs of a batch, one after the other."""
 
-    variables: Labels  # (B + 1,): the first variable of each example
-    factors: Labels  # (B + 1,): its first factor
-    labels: Labels  # (V + 1,): where the scores of each variable begin
-    cells: Labels  # (F + 1,): where the table of each factor begins, the last variable of its scope fastest
-    slots: Labels  # (F + 1,): where the scope of each factor begins
-    scope: Labels  # (S,): the variables of the scopes
+    variables: Ints  # (B + 1,): the first variable of each example
+    factors: Ints  # (B + 1,): its first factor
+    labels: Ints  # (V + 1,): where the scores of each variable begin
+    cells: Ints  # (F + 1,): where the table of each factor begins, the last variable of its scope fastest
+    slots: Ints  # (F + 1,): where the scope of each factor begins
+    scope: Ints  # (S,): the variables of the scopes
 
 
 class Plan(NamedTuple):
     """An order of elimination, for all examples with the same graph. Variables and factors count from the example's
     first."""
 
-    order: Labels  # (n,): the variable of each bucket
-    sizes: Labels  # (n,): how many labels it has
-    dims: Labels  # (n + 1,): where each bucket's separator begins in the next two
-    separator: Labels  # the variables that a message is about
-    extents: Labels  # and how many labels they have
-    items: Labels  # (n + 1,): where each bucket's items begin in the next two
-    item: Labels  # a factor, or -1 - j for the message of bucket j
-    strides_at: Labels  # where an item's strides begin: one for each variable of the separator, and one for v
-    strides: Labels
-    messages: Labels  # (n + 1,): where each message begins
-    parent: Labels  # (n,): the bucket that takes the message in; n for none
+    order: Ints  # (n,): the variable of each bucket
+    sizes: Ints  # (n,): how many labels it has
+    dims: Ints  # (n + 1,): where each bucket's separator begins in the next two
+    separator: Ints  # the variables that a message is about
+    extents: Ints  # and how many labels they have
+    items: Ints  # (n + 1,): where each bucket's items begin in the next two
+    item: Ints  # a factor, or -1 - j for the message of bucket j
+    strides_at: Ints  # where an item's strides begin: one for each variable of the separator, and one for v
+    strides: Ints
+    messages: Ints  # (n + 1,): where each message begins
+    parent: Ints  # (n,): the bucket that takes the message in; n for none
 
 
 class Room(NamedTuple):
@@ -52,8 +52,8 @@ class Room(NamedTuple):
 
     messages: Array
     values: Array  # (most labels,)
-    base: Labels  # (most items,): where each item's cells for the current s begin
-    counter: Labels  # (most variables in a separator,)
+    base: Ints  # (most items,): where each item's cells for the current s begin
+    counter: Ints  # (most variables in a separator,)
 
 
 @exact_kernel
@@ -71,7 +71,7 @@ def make_room(p: Plan) -> Room:
 
 
 @exact_kernel
-def begin_bucket(g: Graph, p: Plan, b: int, i: int, base: Labels, counter: Labels) -> None:
+def begin_bucket(g: Graph, p: Plan, b: int, i: int, base: Ints, counter: Ints) -> None:
     """Point at the first assignment of the separator."""
     for j in range(p.items[i + 1] - p.items[i]):
         item = p.item[p.items[i] + j]
@@ -80,7 +80,7 @@ def begin_bucket(g: Graph, p: Plan, b: int, i: int, base: Labels, counter: Label
 
 
 @exact_kernel
-def next_assignment(p: Plan, i: int, base: Labels, counter: Labels) -> None:
+def next_assignment(p: Plan, i: int, base: Ints, counter: Ints) -> None:
     """Point at the next assignment of the separator, its last variable fastest."""
     first, dims = p.dims[i], p.dims[i + 1] - p.dims[i]
     for d in range(dims - 1, -1, -1):
@@ -97,7 +97,7 @@ def next_assignment(p: Plan, i: int, base: Labels, counter: Labels) -> None:
 
 @exact_kernel
 def fill_values(
-    g: Graph, p: Plan, b: int, i: int, unary: Array, tables: Array, messages: Array, base: Labels, values: Array
+    g: Graph, p: Plan, b: int, i: int, unary: Array, tables: Array, messages: Array, base: Ints, values: Array
 ) -> None:
     """values[k] = value(i, s, k) at the assignment that is pointed at."""
     first, dims = g.labels[g.variables[b] + p.order[i]], p.dims[i + 1] - p.dims[i]
@@ -116,7 +116,7 @@ def fill_values(
 
 @exact_kernel
 def hand_down(
-    g: Graph, p: Plan, b: int, i: int, base: Labels, shares: Array, unary: Array, tables: Array, messages: Array
+    g: Graph, p: Plan, b: int, i: int, base: Ints, shares: Array, unary: Array, tables: Array, messages: Array
 ) -> None:
     """Add shares[k] to what value(i, s, k) was summed from, at the assignment that is pointed at."""
     first, dims = g.labels[g.variables[b] + p.order[i]], p.dims[i + 1] - p.dims[i]
@@ -174,7 +174,7 @@ def normalise(values: Array, size: int) -> None:
 
 @exact_kernel
 def log_partition(
-    worker: int, workers: int, g: Graph, p: Plan, examples: Labels, unary: Array, tables: Array, value: Array,
+    worker: int, workers: int, g: Graph, p: Plan, examples: Ints, unary: Array, tables: Array, value: Array,
     unary_share: Array, table_share: Array,
 ) -> None:  # fmt: skip
     """value[b] = log Z of each of the examples; its gradients too, unless their arrays have size 0."""
@@ -201,7 +201,7 @@ def log_partition(
 
 @exact_kernel
 def expectation(
-    worker: int, workers: int, g: Graph, p: Plan, examples: Labels, unary: Array, tables: Array, f_unary: Array,
+    worker: int, workers: int, g: Graph, p: Plan, examples: Ints, unary: Array, tables: Array, f_unary: Array,
     f_tables: Array, value: Array, unary_share: Array, table_share: Array, unary_change: Array, table_change: Array,
 ) -> None:  # fmt: skip
     """value[b] = E[score under f], and its gradients: the shares in f, the changes of the shares along f in the scores.
@@ -257,7 +257,7 @@ def expectation(
 
 
 @exact_kernel
-def place(p: Plan, i: int, y: Labels) -> int:
+def place(p: Plan, i: int, y: Ints) -> int:
     """Which cell of the message of bucket i the assignment y is."""
     at = 0
     for d in range(p.dims[i], p.dims[i + 1]):
@@ -266,7 +266,7 @@ def place(p: Plan, i: int, y: Labels) -> int:
 
 
 @exact_kernel
-def trace(p: Plan, i: int, choice: Labels, below: Labels, y: Labels) -> None:
+def trace(p: Plan, i: int, choice: Ints, below: Ints, y: Ints) -> None:
     """Fill in the best choices of all that was eliminated into bucket i, whose variable and separator y has."""
     below[i] = 1
     for j in range(i - 1, -1, -1):
@@ -277,7 +277,7 @@ def trace(p: Plan, i: int, choice: Labels, below: Labels, y: Labels) -> None:
 
 
 @exact_kernel
-def comes_first(p: Plan, i: int, visible: int, below: Labels, y: Labels, other: Labels) -> bool:
+def comes_first(p: Plan, i: int, visible: int, below: Ints, y: Ints, other: Ints) -> bool:
     """Whether y comes before the other in lexicographic order, over what was eliminated into bucket i."""
     best = visible
     for j in range(i + 1):
@@ -289,8 +289,8 @@ def comes_first(p: Plan, i: int, visible: int, below: Labels, y: Labels, other: 
 
 @exact_kernel
 def argmax(
-    worker: int, workers: int, g: Graph, p: Plan, examples: Labels, unary: Array, tables: Array, visible: int,
-    labels: Labels, exists: Labels,
+    worker: int, workers: int, g: Graph, p: Plan, examples: Ints, unary: Array, tables: Array, visible: int,
+    labels: Ints, exists: Ints,
 ) -> None:  # fmt: skip
     """labels[v] of the best assignment, the lexicographically first over the `visible` variables; -1 where none is."""
     n, r = p.order.shape[0], make_room(p)
@@ -328,8 +328,8 @@ def argmax(
 
 @exact_kernel
 def sample(
-    worker: int, workers: int, g: Graph, p: Plan, examples: Labels, unary: Array, tables: Array, uniforms: Array,
-    labels: Labels, exists: Labels,
+    worker: int, workers: int, g: Graph, p: Plan, examples: Ints, unary: Array, tables: Array, uniforms: Array,
+    labels: Ints, exists: Ints,
 ) -> None:  # fmt: skip
     """labels (n, V): assignments drawn with probability exp(score) / Z, by inverting P(k | s) at uniforms (n, V)."""
     n, r = p.order.shape[0], make_room(p)

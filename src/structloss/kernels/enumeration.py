@@ -4,14 +4,14 @@ import numpy as np
 
 from structloss.kernels.alignment import Pairs, edit_distance, smith_waterman
 from structloss.kernels.compile import exact_kernel
-from structloss.kernels.levels import Array, Labels
+from structloss.kernels.types import Array, Ints
 
 EDIT, LOCAL, BIGRAM = 0, 1, 2  # which loss
 
 
 @exact_kernel
 def enumerate_strings(
-    potentials: Array, reference: Labels, kind: int, pairs: Pairs, insertion: float, deletion: float, Q: Array
+    potentials: Array, reference: Ints, kind: int, pairs: Pairs, insertion: float, deletion: float, Q: Array
 ) -> None:
     """Q = Q_w for potentials (T, K, K), from the sum over all K**T strings.
 

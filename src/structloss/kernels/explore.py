@@ -15,7 +15,7 @@ import numpy as np
 
 from structloss.kernels.compile import exact_kernel
 from structloss.kernels.determinise import UNIT, Acceptor, reduce_state
-from structloss.kernels.levels import Array, Labels
+from structloss.kernels.types import Array, Ints
 
 
 class Limits(NamedTuple):
@@ -29,13 +29,13 @@ class Limits(NamedTuple):
 class Store(NamedTuple):
     """The states that are known. Room for N states and E entries."""
 
-    entry_start: Labels  # (N + 1,)
-    position: Labels  # (E,)
+    entry_start: Ints  # (N + 1,)
+    position: Ints  # (E,)
     cost: Array  # (E,)
     final: Array  # (N,)
-    next_state: Labels  # (N, C)
+    next_state: Ints  # (N, C)
     weight: Array  # (N, C)
-    table: Labels  # a power of two, at least 2 * N: a hash table of states, -1 where free
+    table: Ints  # a power of two, at least 2 * N: a hash table of states, -1 where free
 
 
 @exact_kernel
@@ -157,7 +157,7 @@ def edit_limits(a: Acceptor, insertion: float, deletion: float) -> Limits:
 
 
 @exact_kernel
-def slot_of(s: Store, place: Labels, cost: Array, count: int) -> int:
+def slot_of(s: Store, place: Ints, cost: Array, count: int) -> int:
     """Where in the table the state with these entries stands, or where it would."""
     code = np.uint64(1469598103934665603)
     for i in range(count):
@@ -182,8 +182,8 @@ def slot_of(s: Store, place: Labels, cost: Array, count: int) -> int:
 
 @exact_kernel
 def settle(
-    a: Acceptor, limits: Limits, cap: float, reached: Array, low: int, place: Labels, cost: Array, among: Array,
-    limit: Array, drop: Labels,
+    a: Acceptor, limits: Limits, cap: float, reached: Array, low: int, place: Ints, cost: Array, among: Array,
+    limit: Array, drop: Ints,
 ) -> tuple[int, float]:  # fmt: skip
     """From costs (P,), inf below `low`, to the entries of a state: go on silently, drop what is useless.
 
@@ -214,7 +214,7 @@ def settle(
 
 
 @exact_kernel
-def enter(s: Store, limits: Limits, cap: float, place: Labels, cost: Array, count: int, states: int) -> int:
+def enter(s: Store, limits: Limits, cap: float, place: Ints, cost: Array, count: int, states: int) -> int:
     """The state with these entries; `states`, a new one, where there is none yet."""
     slot = slot_of(s, place, cost, count)
     if s.table[slot] >= 0:
@@ -250,8 +250,8 @@ def rehash(s: Store, states: int) -> None:
 
 @exact_kernel
 def expand_tropical(
-    a: Acceptor, limits: Limits, cap: float, absolute: bool, s: Store, states: int, arc_state: Labels,
-    arc_class: Labels, begin: int,
+    a: Acceptor, limits: Limits, cap: float, absolute: bool, s: Store, states: int, arc_state: Ints,
+    arc_class: Ints, begin: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Follow the arcs from number `begin` on. Returns how many states there are then, and the first arc not followed.
 
@@ -312,7 +312,7 @@ def worst_completions(a: Acceptor, length: int, out: Array) -> None:
 
 
 @exact_kernel
-def least_with(s: Store, states: Labels, value: Array, out: Array) -> None:
+def least_with(s: Store, states: Ints, value: Array, out: Array) -> None:
     """out[i] = the least cost + value[p] over the entries of states[i]."""
     for i in range(states.shape[0]):
         out[i] = np.inf
@@ -325,9 +325,9 @@ class Vectors(NamedTuple):
 
     vector: Array  # (N, P)
     seen: Array  # (N, D): vector times the observable directions
-    next_state: Labels  # (N, C)
+    next_state: Ints  # (N, C)
     weight: Array  # (N, C)
-    table: Labels  # a power of two, at least 2 * N: a hash table of states, -1 where free
+    table: Ints  # a power of two, at least 2 * N: a hash table of states, -1 where free
 
 
 @exact_kernel
@@ -373,7 +373,7 @@ def rehash_vectors(v: Vectors, states: int) -> None:
 
 @exact_kernel
 def expand_rational(
-    matrices: Array, directions: Array, normalise: bool, v: Vectors, states: int, arc_state: Labels, arc_class: Labels,
+    matrices: Array, directions: Array, normalise: bool, v: Vectors, states: int, arc_state: Ints, arc_class: Ints,
     begin: int,
 ) -> tuple[int, int]:  # fmt: skip
     """As `expand_tropical`, for vectors that matrices (C, P, P) move.

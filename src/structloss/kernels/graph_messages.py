@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from structloss.kernels.chain_sum import exp_nonpositive
+from structloss.kernels.arithmetic import exp_nonpositive
 from structloss.kernels.compile import kernel
 from structloss.kernels.elimination import Graph
-from structloss.kernels.levels import Array, Labels
+from structloss.kernels.types import Array, Ints
 
 LOST = 1e-40  # a sum below may have lost terms: E below exp(-700), times exp(FAR) at most
 FAR = 600.0  # exponents beyond are absorbed
@@ -27,15 +27,15 @@ FAR = 600.0  # exponents beyond are absorbed
 class Slots(NamedTuple):
     """What variables and factors know of each other. A slot is a variable's place in the scope of a factor."""
 
-    factor: Labels  # (S,): whose slot it is
-    stride: Labels  # (S,): how far apart neighbouring labels are in its table
-    messages: Labels  # (S + 1,): where its messages begin, one for each label
-    begin: Labels  # (V + 1,): where each variable's slots begin in the next
-    of: Labels  # (S,)
-    cells: Labels  # (S + 1,): where a slot's part of the next begins, one entry for each cell of its factor
-    entry: Labels  # which of the messages is about the label that this slot has in that cell
-    first: Labels  # (S,): whether no variable of the factor comes before
-    last: Labels  # (S,): or after
+    factor: Ints  # (S,): whose slot it is
+    stride: Ints  # (S,): how far apart neighbouring labels are in its table
+    messages: Ints  # (S + 1,): where its messages begin, one for each label
+    begin: Ints  # (V + 1,): where each variable's slots begin in the next
+    of: Ints  # (S,)
+    cells: Ints  # (S + 1,): where a slot's part of the next begins, one entry for each cell of its factor
+    entry: Ints  # which of the messages is about the label that this slot has in that cell
+    first: Ints  # (S,): whether no variable of the factor comes before
+    last: Ints  # (S,): or after
     share: Array  # (V,): gamma
 
 
@@ -49,13 +49,13 @@ class Room(NamedTuple):
     E: Array
     top: Array  # (F,)
     total: Array  # as unary
-    allowed: Labels  # as unary: whether the label is possible at all
-    open: Labels  # the same for every message
+    allowed: Ints  # as unary: whether the label is possible at all
+    open: Ints  # the same for every message
     before: Array  # M of the pass before
 
 
 @kernel
-def forbid(g: Graph, s: Slots, b: int, unary: Array, tables: Array, allowed: Labels, open_: Labels) -> bool:
+def forbid(g: Graph, s: Slots, b: int, unary: Array, tables: Array, allowed: Ints, open_: Ints) -> bool:
     """Strike labels that no cell of some factor allows, until nothing changes. False where a variable has none left."""
     for v in range(g.variables[b], g.variables[b + 1]):
         for x in range(g.labels[v], g.labels[v + 1]):

@@ -17,16 +17,16 @@ from typing import NamedTuple
 import numpy as np
 
 from structloss.kernels.compile import exact_kernel, kernel
-from structloss.kernels.levels import EMPTY, Array, Labels
+from structloss.kernels.types import EMPTY, Array, Ints
 
 
 class Graph(NamedTuple):
     """The graphs of a batch: N nodes on D levels, and A arcs."""
 
-    cell_begin: Labels  # (D * B + 1,): the nodes of example b on level d begin at cell_begin[d * B + b]
-    arc_begin: Labels  # (N + 1,): the arcs of each node
-    target: Labels  # (A,), the node it leads to
-    base: Labels  # (A,): which score it has
+    cell_begin: Ints  # (D * B + 1,): the nodes of example b on level d begin at cell_begin[d * B + b]
+    arc_begin: Ints  # (N + 1,): the arcs of each node
+    target: Ints  # (A,), the node it leads to
+    base: Ints  # (A,): which score it has
 
 
 class Weights(NamedTuple):
@@ -38,7 +38,7 @@ class Weights(NamedTuple):
 
 
 @kernel
-def arrange(source: Labels, target: Labels, start: Labels, final: Labels, depth: Labels) -> int:
+def arrange(source: Ints, target: Ints, start: Ints, final: Ints, depth: Ints) -> int:
     """depth[n] = the most arcs from a start to n by useful nodes, -1 where n is useless; an arc of a loop, or -1.
 
     Useful is what some start reaches and what reaches some final node; starts always are. Cost: nodes and arcs.
@@ -95,7 +95,7 @@ def arrange(source: Labels, target: Labels, start: Labels, final: Labels, depth:
 
 
 @kernel
-def arc_of_loop(source: Labels, target: Labels, waiting: Labels) -> int:
+def arc_of_loop(source: Ints, target: Ints, waiting: Ints) -> int:
     """An arc of a loop, where waiting[n] > 0 marks nodes that each have an arc from another such node."""
     entered = np.full(waiting.shape[0], -1, np.int64)
     last = -1
@@ -109,7 +109,7 @@ def arc_of_loop(source: Labels, target: Labels, waiting: Labels) -> int:
 
 
 @kernel
-def mark_useful(arc_begin: Labels, target: Labels, useful: Labels) -> None:
+def mark_useful(arc_begin: Ints, target: Ints, useful: Ints) -> None:
     """Mark, besides the final nodes that are marked, every node that reaches one."""
     for n in range(useful.shape[0] - 1, -1, -1):
         for a in range(arc_begin[n], arc_begin[n + 1]):
@@ -259,7 +259,7 @@ def completions(worker: int, workers: int, g: Graph, w: Weights, batch: int, bes
 
 
 @exact_kernel
-def argmax(worker: int, workers: int, g: Graph, w: Weights, best: Array, paths: Labels, status: Labels) -> None:
+def argmax(worker: int, workers: int, g: Graph, w: Weights, best: Array, paths: Ints, status: Ints) -> None:
     """paths (B, L) = the scores that the best path uses, -1 after its end; status EMPTY where there is none. Cost A.
 
     best (N,) is room to work in.
@@ -287,8 +287,8 @@ def argmax(worker: int, workers: int, g: Graph, w: Weights, best: Array, paths: 
 
 @exact_kernel
 def topk(
-    worker: int, workers: int, g: Graph, w: Weights, best: Array, via: Labels, rank: Labels,
-    paths: Labels, exists: Labels,
+    worker: int, workers: int, g: Graph, w: Weights, best: Array, via: Ints, rank: Ints,
+    paths: Ints, exists: Ints,
 ) -> None:  # fmt: skip
     """paths (B, k, L) = the scores that the k best paths use, best first, -1 after an end; exists (B, k). Cost k * A.
 
@@ -335,7 +335,7 @@ def topk(
 @kernel
 def sample(
     worker: int, workers: int, g: Graph, w: Weights, beta: Array, share: Array, ending: Array,
-    uniforms: Array, paths: Labels, status: Labels,
+    uniforms: Array, paths: Ints, status: Ints,
 ) -> None:  # fmt: skip
     """paths (n, B, L) by inverting, at uniforms (n, B, L), the probabilities of ending and of each arc, in this order.
 
@@ -364,8 +364,8 @@ def sample(
 
 @kernel
 def walk(
-    worker: int, workers: int, g: Graph, constant: Array, final: Array, offset: Labels, paths: Labels,
-    value: Array, wrong: Labels,
+    worker: int, workers: int, g: Graph, constant: Array, final: Array, offset: Ints, paths: Ints,
+    value: Array, wrong: Ints,
 ) -> None:  # fmt: skip
     """value (n, B) = the constants of the arcs of paths (n, B, L), numbers within an example, and of its end.
 

@@ -7,19 +7,12 @@ min(H, K**t) histories exist: before the first position history axes take index 
     score(t, h, y) = unary[t, y] + start[y] (t = 0) + end[y] (t = length - 1) + table[t, h, y]
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from structloss.kernels.compile import kernel
-
-Array = NDArray[Any]
-Labels = NDArray[Any]  # of integers
-
-# What a kernel says of an example: DONE before it is run means that another kernel did it.
-DONE, OK, NOT_A_NUMBER, PLUS_INFINITY, EMPTY = -1, 0, 1, 2, 3
-LARGEST = 1e300  # of a score: sums of larger ones may be no numbers
+from structloss.kernels.types import LARGEST, NOT_A_NUMBER, OK, PLUS_INFINITY, Array, Ints
 
 
 class Potentials(NamedTuple):
@@ -29,8 +22,8 @@ class Potentials(NamedTuple):
     table: Array  # (B, T, H, K), or (1, 1, H, K) when shared; absent for order 1
     start: Array  # (K,)
     end: Array  # (K,)
-    lengths: Labels  # (B,)
-    pinned: Labels  # (B, T): the only label allowed, or negative where every label is
+    lengths: Ints  # (B,)
+    pinned: Ints  # (B, T): the only label allowed, or negative where every label is
     shared: bool  # the table is the same everywhere, and added where the whole history exists (t >= q - 1)
     order: int
 

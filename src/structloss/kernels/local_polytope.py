@@ -13,11 +13,11 @@ is missing is added as a product. Its value, below, and the bound, above, are th
 
 import numpy as np
 
-from structloss.kernels.chain_sum import exp_nonpositive
+from structloss.kernels.arithmetic import exp_nonpositive
 from structloss.kernels.compile import kernel
 from structloss.kernels.elimination import Graph
 from structloss.kernels.graph_messages import Room, Slots, absorb, answer, forbid, gather, push, sweep
-from structloss.kernels.levels import Array, Labels
+from structloss.kernels.types import Array, Ints
 
 ROUND = 10  # passes ahead and back, between two looks at the gap
 INFEASIBLE, NOT_CONVERGED, CONVERGED, INTEGRAL = 0, 1, 2, 3
@@ -192,7 +192,7 @@ def solution(
 
 
 @kernel
-def cell_of(g: Graph, s: Slots, f: int, labels: Labels) -> int:
+def cell_of(g: Graph, s: Slots, f: int, labels: Ints) -> int:
     """Which cell of the tables factor f has under an assignment."""
     at = g.cells[f]
     for i in range(g.slots[f], g.slots[f + 1]):
@@ -201,7 +201,7 @@ def cell_of(g: Graph, s: Slots, f: int, labels: Labels) -> int:
 
 
 @kernel
-def decode(g: Graph, s: Slots, b: int, unary: Array, tables: Array, r: Room, labels: Labels, values: Array) -> float:
+def decode(g: Graph, s: Slots, b: int, unary: Array, tables: Array, r: Room, labels: Ints, values: Array) -> float:
     """labels[v] = one variable after the other, the best given those before it. Returns their score.
 
     A factor whose other variables are decided counts with its table, any other with its message M.
@@ -234,7 +234,7 @@ def decode(g: Graph, s: Slots, b: int, unary: Array, tables: Array, r: Room, lab
 
 
 @kernel
-def make_integral(g: Graph, s: Slots, b: int, labels: Labels, mu: Array, mu_tables: Array) -> None:
+def make_integral(g: Graph, s: Slots, b: int, labels: Ints, mu: Array, mu_tables: Array) -> None:
     """mu of an assignment."""
     for v in range(g.variables[b], g.variables[b + 1]):
         mu[g.labels[v] : g.labels[v + 1]] = 0.0
@@ -274,8 +274,8 @@ def extents(g: Graph, b: int, unary: Array, tables: Array) -> tuple[float, float
 @kernel
 def relax(
     worker: int, workers: int, g: Graph, s: Slots, unary: Array, tables: Array, tolerance: float, most: int, r: Room,
-    mu: Array, mu_tables: Array, trial: Array, trial_tables: Array, missing: Array, labels: Labels, best: Labels,
-    certificate: Array, status: Labels,
+    mu: Array, mu_tables: Array, trial: Array, trial_tables: Array, missing: Array, labels: Ints, best: Ints,
+    certificate: Array, status: Ints,
 ) -> None:  # fmt: skip
     """Solve every example to a gap relative to how far the bound is from the middle, or for as many sweeps as allowed.
 

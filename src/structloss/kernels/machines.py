@@ -3,12 +3,12 @@
 import numpy as np
 
 from structloss.kernels.compile import exact_kernel
-from structloss.kernels.levels import Array, Labels
 from structloss.kernels.strata import merge_equal, nearest
+from structloss.kernels.types import Array, Ints
 
 
 @exact_kernel
-def count_machine(next_node: Labels, gain: Labels, length: int, max_states: int) -> tuple[Labels, Labels, Labels, int]:
+def count_machine(next_node: Ints, gain: Ints, length: int, max_states: int) -> tuple[Ints, Ints, Ints, int]:
     """The machine whose states are a node and a running total, for strings of one length.
 
     next_node, gain (nodes, C): where a class leads, and what it adds. Returns next (N, C), the total (N,) of each
@@ -47,7 +47,7 @@ def count_machine(next_node: Labels, gain: Labels, length: int, max_states: int)
 
 
 @exact_kernel
-def sum_machine(costs: Array, max_states: int) -> tuple[Labels, Array, Labels, int]:
+def sum_machine(costs: Array, max_states: int) -> tuple[Ints, Array, Ints, int]:
     """The machine whose states are what the costs (length, C) of a string's symbols have summed up to.
 
     Sums that differ by rounding only are one. Returns next (N, C), the sum (N,) of each state, offsets, and -1, or the
@@ -77,9 +77,9 @@ def sum_machine(costs: Array, max_states: int) -> tuple[Labels, Array, Labels, i
 
 @exact_kernel
 def pair_machines(
-    next_a: Labels, offsets_a: Labels, class_a: Labels, next_b: Labels, offsets_b: Labels, class_b: Labels,
+    next_a: Ints, offsets_a: Ints, class_a: Ints, next_b: Ints, offsets_b: Ints, class_b: Ints,
     max_states: int,
-) -> tuple[Labels, Labels, Labels, Labels, int]:  # fmt: skip
+) -> tuple[Ints, Ints, Ints, Ints, int]:  # fmt: skip
     """Two machines for strings of one length, at once: the pairs of states that some string reaches.
 
     class_a, class_b (C,): the class in each machine of every class of the pair. Returns next (N, C), the state of each
@@ -115,7 +115,7 @@ def pair_machines(
 
 
 @exact_kernel
-def gather_weights(weights: Array, states: Labels, classes: Labels) -> Array:
+def gather_weights(weights: Array, states: Ints, classes: Ints) -> Array:
     """out[i, c] = weights[states[i], classes[c]]."""
     out = np.empty((states.shape[0], classes.shape[0]))
     for i in range(states.shape[0]):

@@ -3,11 +3,11 @@
 import numpy as np
 
 from structloss.kernels.compile import kernel
-from structloss.kernels.levels import Array, Labels
+from structloss.kernels.types import Array, Ints
 
 
 @kernel
-def passive_aggressive(features: Array, labels: Labels, weights: Array, total: Array, C: float) -> None:
+def passive_aggressive(features: Array, labels: Ints, weights: Array, total: Array, C: float) -> None:
     """Update weights (m, P) on examples (n, m) with their labels (n,), and add the weights after each step to total.
 
     Cost n * m * P.

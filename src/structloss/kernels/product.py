@@ -8,24 +8,24 @@ Since the machine is deterministic, every output has one path, and its score is 
 from typing import NamedTuple
 
 from structloss.kernels.compile import kernel
-from structloss.kernels.levels import Array, Labels
+from structloss.kernels.types import Array, Ints
 
 
 class Machines(NamedTuple):
     """A batch of levelled deterministic machines, one for each example, as long as its output."""
 
-    class_of: Labels  # (B, K), the symbol class of each label
-    num_classes: Labels  # (B,)
-    next_state: Labels  # flat; of state s and class c at level t: entry arc_begin[b, t] + c * sizes[b, t] + s
+    class_of: Ints  # (B, K), the symbol class of each label
+    num_classes: Ints  # (B,)
+    next_state: Ints  # flat; of state s and class c at level t: entry arc_begin[b, t] + c * sizes[b, t] + s
     weight: Array  # flat likewise: scale times the machine's weight; of size 0 where all weights are
-    arc_begin: Labels  # (B, T + 1)
-    sizes: Labels  # (B, T + 1), how many states a level has
+    arc_begin: Ints  # (B, T + 1)
+    sizes: Ints  # (B, T + 1), how many states a level has
     final: Array  # flat: scale times the final weight of the states of the last level, -inf where none may end
-    final_begin: Labels  # (B,)
+    final_begin: Ints  # (B,)
 
 
 @kernel
-def state_offsets(m: Machines, b: int, length: int, out: Labels) -> int:
+def state_offsets(m: Machines, b: int, length: int, out: Ints) -> int:
     """out[t] = where the states of level t begin when all levels stand in one array. Returns how many there are."""
     total = 0
     for t in range(length + 1):
@@ -41,7 +41,7 @@ def weight_at(weight: Array, arc: int) -> float:
 
 
 @kernel
-def walk(m: Machines, lengths: Labels, y: Labels, out: Array) -> None:
+def walk(m: Machines, lengths: Ints, y: Ints, out: Array) -> None:
     """out (n, B) = the total weight of the machine's path for each output y (n, B, T)."""
     for n in range(y.shape[0]):
         for b in range(y.shape[1]):
@@ -55,7 +55,7 @@ def walk(m: Machines, lengths: Labels, y: Labels, out: Array) -> None:
 
 @kernel
 def unpack(
-    m: Machines, lengths: Labels, weight: Array, final: Array, next_out: Labels, weight_out: Array, final_out: Array
+    m: Machines, lengths: Ints, weight: Array, final: Array, next_out: Ints, weight_out: Array, final_out: Array
 ) -> None:
     """The machines as padded arrays: next and weight by label (B, T, S, K), final (B, S); padding stays as it was."""
     for b in range(lengths.shape[0]):

@@ -7,10 +7,6 @@ import numpy as np
 
 from structloss.kernels.compile import kernel
 from structloss.kernels.levels import (
-    EMPTY,
-    OK,
-    Array,
-    Labels,
     Potentials,
     fill_row,
     fill_scores,
@@ -21,10 +17,11 @@ from structloss.kernels.levels import (
 )
 from structloss.kernels.product import Machines, state_offsets, weight_at
 from structloss.kernels.product_sum import longest_machine
+from structloss.kernels.types import EMPTY, OK, Array, Ints
 
 
 @kernel
-def argmax(worker: int, workers: int, p: Potentials, m: Machines, labels: Labels, status: Labels) -> None:
+def argmax(worker: int, workers: int, p: Potentials, m: Machines, labels: Ints, status: Ints) -> None:
     """As `chain_max.argmax`, of the product. Time S * L * K**q an example, memory S * L * H a worker."""
     K, H, T = num_labels(p), num_histories(p), num_positions(p)
     states, _, _ = longest_machine(m, p.lengths)
@@ -74,7 +71,7 @@ def argmax(worker: int, workers: int, p: Potentials, m: Machines, labels: Labels
 
 
 @kernel
-def topk(worker: int, workers: int, p: Potentials, m: Machines, labels: Labels, status: Labels) -> None:
+def topk(worker: int, workers: int, p: Potentials, m: Machines, labels: Ints, status: Ints) -> None:
     """As `chain_max.topk`, of the product. Time k * S * L * K**q an example, memory k * S * L * H a worker."""
     K, H, T, k = num_labels(p), num_histories(p), num_positions(p), labels.shape[1]
     states, _, _ = longest_machine(m, p.lengths)

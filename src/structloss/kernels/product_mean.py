@@ -12,17 +12,7 @@ import numpy as np
 
 from structloss.kernels.chain_sum import add_arcs, shared_weights
 from structloss.kernels.compile import kernel
-from structloss.kernels.levels import (
-    OK,
-    Array,
-    Labels,
-    Potentials,
-    fill_scores,
-    num_histories,
-    num_labels,
-    num_positions,
-    num_rows,
-)
+from structloss.kernels.levels import Potentials, fill_scores, num_histories, num_labels, num_positions, num_rows
 from structloss.kernels.product import Machines, state_offsets, weight_at
 from structloss.kernels.product_sum import (
     add_dots,
@@ -36,11 +26,12 @@ from structloss.kernels.product_sum import (
     push_states,
     table_of,
 )
+from structloss.kernels.types import OK, Array, Ints
 
 
 @kernel
 def look_further(
-    classes: Labels, targets: Labels, f_weight: Array, begin: int, ahead: Array, after: Array, blocks: int, out: Array
+    classes: Ints, targets: Ints, f_weight: Array, begin: int, ahead: Array, after: Array, blocks: int, out: Array
 ) -> None:
     """out = ahead * (f_weight + after'), `after` the next level's (H, S')."""
     K, S = classes.shape[0], targets.shape[1]
@@ -66,7 +57,7 @@ def weighted_scores(weights: Array, scores: Array, rows: int, out: Array) -> boo
 @kernel
 def scaled_example(
     p: Potentials, m: Machines, f: Potentials, f_weight: Array, f_final: Array, b: int, length: int, gradient: bool,
-    shared: Array, offsets: Labels, beta: Array, after: Array, unary: Array, norm: Array, arcs: Array,
+    shared: Array, offsets: Ints, beta: Array, after: Array, unary: Array, norm: Array, arcs: Array,
     rooms: Array, tables: Array, f_unary: Array,
     gp_unary: Array, gp_table: Array, gp_levels: Array, gf_unary: Array, gf_table: Array, gf_levels: Array,
 ) -> tuple[bool, float, int]:  # fmt: skip
@@ -157,7 +148,7 @@ def scaled_example(
 @kernel
 def any_example(
     p: Potentials, m: Machines, f: Potentials, f_weight: Array, f_final: Array, b: int, length: int, gradient: bool,
-    scaled: bool, shared: Array, offsets: Labels, beta: Array, states: int, widest: int, unary: Array, norm: Array,
+    scaled: bool, shared: Array, offsets: Ints, beta: Array, states: int, widest: int, unary: Array, norm: Array,
     arcs: Array, f_unary: Array,
     gp_unary: Array, gp_table: Array, gp_levels: Array, gf_unary: Array, gf_table: Array, gf_levels: Array,
 ) -> tuple[float, int]:  # fmt: skip
@@ -223,7 +214,7 @@ def expectation(
     worker: int, workers: int, p: Potentials, m: Machines, f: Potentials, f_weight: Array, f_final: Array,
     gradient: bool, value: Array,
     gp_unary: Array, gp_table: Array, gp_levels: Array, gf_unary: Array, gf_table: Array, gf_levels: Array,
-    status: Labels,
+    status: Ints,
 ) -> None:  # fmt: skip
     """As `chain_sum.expectation`, of the product: f gives an arc its own score and f_weight, and f_final at the end.
 

@@ -8,20 +8,9 @@ table (H, K) with a vector in each direction, and the table's marginals are one 
 
 import numpy as np
 
-from structloss.kernels.chain_sum import (
-    RANGE,
-    TINY,
-    exp_level,
-    exp_unary,
-    shared_weights,
-    softmax,
-)
+from structloss.kernels.chain_sum import RANGE, TINY, exp_level, exp_unary, shared_weights, softmax
 from structloss.kernels.compile import kernel
 from structloss.kernels.levels import (
-    EMPTY,
-    OK,
-    Array,
-    Labels,
     Potentials,
     fill_scores,
     has_table,
@@ -31,6 +20,7 @@ from structloss.kernels.levels import (
     num_rows,
 )
 from structloss.kernels.product import Machines, state_offsets, weight_at
+from structloss.kernels.types import EMPTY, OK, Array, Ints
 
 
 @kernel
@@ -56,7 +46,7 @@ def table_of(buffer: Array, begin: int, rows: int, columns: int) -> Array:
 
 @kernel
 def look_ahead(
-    classes: Labels, targets: Labels, arcs: Array, unary: Array, t: int, there: Array, blocks: int, out: Array
+    classes: Ints, targets: Ints, arcs: Array, unary: Array, t: int, there: Array, blocks: int, out: Array
 ) -> None:
     """out[r * K + y, s] = unary[t, y] * exp(weight(s, y)) * there[(r, y), next(s, y)]; `there` is the next level."""
     K, S = unary.shape[1], targets.shape[1]
@@ -138,7 +128,7 @@ def scale_states(states: Array, rows: int, factor: float) -> bool:
 @kernel
 def backward_scaled(
     p: Potentials, m: Machines, b: int, length: int, shared: Array, shared_top: float, shared_span: float,
-    offsets: Labels, beta: Array, unary: Array, norm: Array, arcs: Array, ahead: Array, level: Array,
+    offsets: Ints, beta: Array, unary: Array, norm: Array, arcs: Array, ahead: Array, level: Array,
 ) -> tuple[bool, float]:  # fmt: skip
     """Fill beta, unary and norm as `chain_sum.backward_scaled` does. Returns whether that was safe, and log Z.
 
@@ -210,7 +200,7 @@ def backward_scaled(
 
 @kernel
 def backward_log(
-    p: Potentials, m: Machines, b: int, length: int, offsets: Labels, beta: Array, unary: Array, level: Array
+    p: Potentials, m: Machines, b: int, length: int, offsets: Ints, beta: Array, unary: Array, level: Array
 ) -> tuple[float, int]:
     """Fill beta with logarithms. Returns log Z and a status."""
     K, H = num_labels(p), num_histories(p)
@@ -244,7 +234,7 @@ def backward_log(
 @kernel
 def fill_conditionals(
     p: Potentials, m: Machines, b: int, t: int, s: int, scaled: bool, weights: Array, arcs: Array,
-    offsets: Labels, beta: Array, unary: Array, norm: Array, out: Array,
+    offsets: Ints, beta: Array, unary: Array, norm: Array, out: Array,
 ) -> None:  # fmt: skip
     """out[h, y] = P(y | s, h, t) for the rows of level t; `weights` (H, K) are what `fill_weights` gives."""
     K, H = num_labels(p), num_histories(p)
@@ -287,7 +277,7 @@ def fill_weights(
 
 
 @kernel
-def longest_machine(m: Machines, lengths: Labels) -> tuple[int, int, int]:
+def longest_machine(m: Machines, lengths: Ints) -> tuple[int, int, int]:
     """The most states of any machine, the most of any level, and the most arcs of any level."""
     states, level, arcs = 1, 1, 1
     for b in range(lengths.shape[0]):
@@ -302,7 +292,7 @@ def longest_machine(m: Machines, lengths: Labels) -> tuple[int, int, int]:
 
 @kernel
 def forward_scaled(
-    p: Potentials, m: Machines, b: int, length: int, shared: Array, offsets: Labels, beta: Array, unary: Array,
+    p: Potentials, m: Machines, b: int, length: int, shared: Array, offsets: Ints, beta: Array, unary: Array,
     norm: Array, arcs: Array, mu: Array, mu_next: Array, coefficients: Array, ahead: Array, pushed: Array,
     level: Array, total: Array, g_unary: Array, g_table: Array, g_levels: Array,
 ) -> None:  # fmt: skip
@@ -370,7 +360,7 @@ def forward_scaled(
 
 @kernel
 def forward_log(
-    p: Potentials, m: Machines, b: int, length: int, shared: Array, offsets: Labels, beta: Array, unary: Array,
+    p: Potentials, m: Machines, b: int, length: int, shared: Array, offsets: Ints, beta: Array, unary: Array,
     norm: Array, arcs: Array, mu: Array, mu_next: Array, level: Array, conditional: Array,
     g_unary: Array, g_table: Array, g_levels: Array,
 ) -> None:  # fmt: skip
@@ -403,7 +393,7 @@ def forward_log(
 @kernel
 def log_partition(
     worker: int, workers: int, p: Potentials, m: Machines, gradient: bool,
-    value: Array, g_unary: Array, g_table: Array, g_levels: Array, status: Labels,
+    value: Array, g_unary: Array, g_table: Array, g_levels: Array, status: Ints,
 ) -> None:  # fmt: skip
     """As `chain_sum.log_partition`, of the product. Time S * L * K**q an example, memory S * L * H a worker."""
     K, H, T = num_labels(p), num_histories(p), num_positions(p)
@@ -438,9 +428,7 @@ def log_partition(
 
 
 @kernel
-def sample(
-    worker: int, workers: int, p: Potentials, m: Machines, uniforms: Array, labels: Labels, status: Labels
-) -> None:
+def sample(worker: int, workers: int, p: Potentials, m: Machines, uniforms: Array, labels: Ints, status: Ints) -> None:
     """As `chain_sum.sample`, of the product."""
     K, H, T = num_labels(p), num_histories(p), num_positions(p)
     states, widest, most_arcs = longest_machine(m, p.lengths)

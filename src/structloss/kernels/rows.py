@@ -3,11 +3,11 @@
 import numpy as np
 
 from structloss.kernels.compile import exact_kernel
-from structloss.kernels.levels import Labels
+from structloss.kernels.types import Ints
 
 
 @exact_kernel
-def distinct_rows(rows: Labels, first: Labels, which: Labels) -> int:
+def distinct_rows(rows: Ints, first: Ints, which: Ints) -> int:
     """first[:count] = where each of the different rows (n, m) stands first; which[i] = which of them row i is.
 
     Cost n * m, in a hash table.

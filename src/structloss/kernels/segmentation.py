@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from structloss.kernels.compile import exact_kernel, kernel
-from structloss.kernels.levels import Array, Labels
+from structloss.kernels.types import Array, Ints
 
 
 class Segments(NamedTuple):
@@ -28,9 +28,9 @@ class Segments(NamedTuple):
     rates: Array  # (B, K, D, D); 0 for state 0, which has none before it
     transitions: Array  # (K + 1, K), absent where states stand in a row
     final: Array  # (B, K + 1), of ending in node j
-    lengths: Labels  # (B,)
-    limits: Labels  # (B, T), the most frames that a segment can have which starts there
-    counts: Labels  # (B,), the number of segments; where there are transitions it is not read
+    lengths: Ints  # (B,)
+    limits: Ints  # (B, T), the most frames that a segment can have which starts there
+    counts: Ints  # (B,), the number of segments; where there are transitions it is not read
     shortest: int  # the fewest frames of a segment
 
 

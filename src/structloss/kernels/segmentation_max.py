@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from structloss.kernels.compile import exact_kernel, kernel_without_nan
-from structloss.kernels.levels import EMPTY, Array, Labels
 from structloss.kernels.segmentation import (
     Segments,
     add,
@@ -22,6 +21,7 @@ from structloss.kernels.segmentation import (
     span,
 )
 from structloss.kernels.strata import nearest
+from structloss.kernels.types import EMPTY, Array, Ints
 
 
 class Room(NamedTuple):
@@ -121,7 +121,7 @@ def completions(worker: int, workers: int, s: Segments, best: Array) -> None:
 
 
 @exact_kernel
-def argmax(worker: int, workers: int, s: Segments, longest_first: bool, labels: Labels, status: Labels) -> None:
+def argmax(worker: int, workers: int, s: Segments, longest_first: bool, labels: Ints, status: Ints) -> None:
     """labels (B, T) = the state of the segment that starts at each frame of the best way, -1 where none does.
 
     status is EMPTY where there is no way.
@@ -148,7 +148,7 @@ class Levels(NamedTuple):
 
     costs: Array  # (B, T, K): of a frame in state k, or of a segment of state k that starts there
     values: Array  # (B, L + 1, V): what the costs from frame (or segment) l on can sum to, ascending
-    sizes: Labels  # (B, L + 1): how many values there are
+    sizes: Ints  # (B, L + 1): how many values there are
     by_frame: bool
 
 
@@ -189,7 +189,7 @@ def look_ahead_in(
 
 @exact_kernel
 def strata(
-    worker: int, workers: int, s: Segments, levels: Levels, longest_first: bool, scores: Array, labels: Labels
+    worker: int, workers: int, s: Segments, levels: Levels, longest_first: bool, scores: Array, labels: Ints
 ) -> None:
     """The best way at each value of level 0: its score, scores (B, V), and its states, labels (B, V, T) as of argmax.
 

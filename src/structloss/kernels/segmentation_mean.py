@@ -9,7 +9,6 @@ segments that use it, of P(segment) * (the mean of f before it + f of the segmen
 import numpy as np
 
 from structloss.kernels.compile import kernel
-from structloss.kernels.levels import Array
 from structloss.kernels.segmentation import (
     Gradients,
     Segments,
@@ -34,6 +33,7 @@ from structloss.kernels.segmentation_sum import (
     share_pair,
     take_state,
 )
+from structloss.kernels.types import Array
 
 
 @kernel

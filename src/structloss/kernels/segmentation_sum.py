@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from structloss.kernels.chain_sum import exp_nonpositive
+from structloss.kernels.arithmetic import exp_nonpositive
 from structloss.kernels.compile import kernel
-from structloss.kernels.levels import EMPTY, Array, Labels
 from structloss.kernels.segmentation import (
     Gradients,
     Segments,
@@ -29,6 +28,7 @@ from structloss.kernels.segmentation import (
     span,
     spread,
 )
+from structloss.kernels.types import EMPTY, Array, Ints
 
 TINY = 1e-150
 
@@ -311,7 +311,7 @@ def drawn(row: Array, count: int, total: float, uniform: float) -> int:
 
 
 @kernel
-def sample(worker: int, workers: int, s: Segments, uniforms: Array, labels: Labels, status: Labels) -> None:
+def sample(worker: int, workers: int, s: Segments, uniforms: Array, labels: Ints, status: Ints) -> None:
     """labels (n, B, T) = the state of the segment that starts at each frame, -1 where none does.
 
     Drawn by inverting, at uniforms (n, B, T, 2), first P(state | node), then P(duration | node, state). status is EMPTY

@@ -3,11 +3,11 @@
 import numpy as np
 
 from structloss.kernels.compile import kernel
-from structloss.kernels.levels import Array, Labels
+from structloss.kernels.types import Array, Ints
 
 
 @kernel
-def gather(worker: int, workers: int, ids: Labels, values: Array, begin: Labels, weights: Array, out: Array) -> None:
+def gather(worker: int, workers: int, ids: Ints, values: Array, begin: Ints, weights: Array, out: Array) -> None:
     """out[n] = the sum over i from begin[n] to begin[n + 1] of values[i] * weights[ids[i]] (N, K); no values: 1."""
     N, K = out.shape
     for n in range(worker * N // workers, (worker + 1) * N // workers):
@@ -26,7 +26,7 @@ def gather(worker: int, workers: int, ids: Labels, values: Array, begin: Labels,
 
 
 @kernel
-def scatter(places: Labels, values: Array, begin: Labels, gradient: Array, out: Array) -> None:
+def scatter(places: Ints, values: Array, begin: Ints, gradient: Array, out: Array) -> None:
     """The transpose: out[places[i]] += values[i] * gradient[n] (N, K) for the features i of token n."""
     N, K = gradient.shape
     for n in range(N):
@@ -43,7 +43,7 @@ def scatter(places: Labels, values: Array, begin: Labels, gradient: Array, out: 
 
 
 @kernel
-def distinct(ids: Labels, stamp: Labels, found: Labels, places: Labels) -> int:
+def distinct(ids: Ints, stamp: Ints, found: Ints, places: Ints) -> int:
     """found[:count] = the different ids in the order they come; places[i] = where ids[i] stands there.
 
     stamp (F,) is -1 everywhere, and is so again afterwards.
@@ -62,7 +62,7 @@ def distinct(ids: Labels, stamp: Labels, found: Labels, places: Labels) -> int:
 
 @kernel
 def adagrad(
-    rows: Labels, gradient: Array, weight: Array, squares: Array, last: Labels, step: int, rate: float, decay: float
+    rows: Ints, gradient: Array, weight: Array, squares: Array, last: Ints, step: int, rate: float, decay: float
 ) -> None:
     """One step of AdaGrad on the rows (n,) that gradient (n, K) is of, with the decay of the steps they missed.
 

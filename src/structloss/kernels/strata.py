@@ -3,7 +3,7 @@
 import numpy as np
 
 from structloss.kernels.compile import kernel
-from structloss.kernels.levels import Array, Labels
+from structloss.kernels.types import Array, Ints
 
 
 @kernel
@@ -28,9 +28,7 @@ def nearest(values: Array, count: int, value: float) -> int:
 
 
 @kernel
-def fill_levels(
-    costs: Array, lengths: Labels, sizes: Labels, values: Array, cost_class: Labels, next_stratum: Labels
-) -> int:
+def fill_levels(costs: Array, lengths: Ints, sizes: Ints, values: Array, cost_class: Ints, next_stratum: Ints) -> int:
     """From costs (B, T, K), fill for each level t the sums that the costs of positions t, t + 1, ... can take.
 
     sizes (B, T+1): how many; values (B, V): those of level 0, ascending; cost_class (B, T, K): costs of a position that

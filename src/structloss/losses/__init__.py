@@ -1,10 +1,11 @@
 """What an answer costs against a reference: one file for each family of losses."""
 
-from structloss.losses.base import Loss, PositionLoss
+from structloss.losses.base import Loss
 from structloss.losses.boundary import BoundaryInsensitive, BoundaryLoss, BoundaryTolerance
 from structloss.losses.cache import CacheInfo, cache_info, clear_cache, set_cache_limit
 from structloss.losses.edit import EditDistance, SmithWaterman
 from structloss.losses.hamming import Hamming
+from structloss.losses.local import LocalLoss
 from structloss.losses.machine import MachineLoss
 from structloss.losses.ngram import NGram
 from structloss.losses.rational import RationalLoss
@@ -17,10 +18,10 @@ __all__ = [
     "CacheInfo",
     "EditDistance",
     "Hamming",
+    "LocalLoss",
     "Loss",
     "MachineLoss",
     "NGram",
-    "PositionLoss",
     "RationalLoss",
     "SmithWaterman",
     "TropicalLoss",

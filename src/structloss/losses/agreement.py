@@ -2,10 +2,10 @@
 
 import math
 
-from structloss.automata import LossAutomaton, OpenAutomaton
+from structloss.automata import OpenAutomaton
 from structloss.automata.string import StringAutomaton
-from structloss.kernels.checks import UNKNOWN
-from structloss.losses.machine import MachineLoss, String
+from structloss.losses.machine import MachineLoss
+from structloss.losses.references import UNKNOWN, String
 
 
 class Agreement(MachineLoss):
@@ -18,12 +18,11 @@ class Agreement(MachineLoss):
         return "Agreement()"
 
     def distance(self, y: String, reference: String) -> float:
-        agrees = len(y) == len(reference) and ((y == reference) | (reference == UNKNOWN)).all()
+        if len(y) != len(reference):
+            return math.inf
+        sets = reference if reference.ndim == 2 else reference[:, None]
+        agrees = ((sets == y[:, None]) | (sets == UNKNOWN)).any(1).all()
         return 0.0 if agrees else math.inf
-
-    def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
-        machine = self.compile_open(reference, num_labels, absolute)
-        return machine.levelled([[label] for label in range(num_labels)], length)
 
     def compile_open(self, reference: String, num_labels: int, absolute: bool) -> OpenAutomaton:
         return StringAutomaton(reference, num_labels)

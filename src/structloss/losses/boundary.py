@@ -2,20 +2,23 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from structloss.losses.base import Loss
-from structloss.losses.labels import Labels, as_lengths, as_padded
+from structloss.losses.local import LocalLoss
+from structloss.losses.references import Labels, as_pairs
 
 
-class BoundaryLoss(Loss):
+class BoundaryLoss(LocalLoss):
     r"""A mean over boundaries, :math:`L(y, r) = \frac{1}{|r|} \sum_k \text{penalty}(|y_k - r_k|)`.
 
     Boundaries are the frames where segments start. Those whose reference is unknown (-100) are not counted, -1 is
     padding.
     """
+
+    over = "boundaries"
 
     def __init__(self, tau: float | None = None, *, tau_ms: float | None = None, frame_ms: float | None = None) -> None:
         if (tau is None) == (tau_ms is None) or (tau_ms is None) != (frame_ms is None):
@@ -41,40 +44,31 @@ class BoundaryLoss(Loss):
     def penalty(self, distance: Tensor) -> Tensor:
         """What boundaries cost that are so many frames (floating-point) from where they should be."""
 
-    def __call__(self, y: Labels, reference: Labels, lengths: Tensor | None = None) -> Tensor:
-        y, own = as_padded(y, "y")
-        reference, theirs = as_padded(reference, "reference", y.device)
-        if reference.shape[-2:] != y.shape[-2:] or (own is not None and theirs is not None and (own != theirs).any()):
-            raise ValueError(
-                f"reference: got shape {tuple(reference.shape)} for answers of shape {tuple(y.shape)}, but boundaries "
-                "are compared one by one: wanted the same number of examples and boundaries"
-            )
-        counted = (y >= 0) & (reference >= 0)
-        if lengths is not None:
-            lengths = as_lengths(lengths, y.shape[-2], y.shape[-1], y.device)
-            counted = counted & (torch.arange(y.shape[-1], device=y.device) < lengths[:, None])
-        penalty = self.penalty((y - reference).abs().to(torch.get_default_dtype()))
+    def __call__(self, y: Labels, reference: Labels, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+        starts, wanted = as_pairs(y, reference, lengths)
+        if wanted.dtype == torch.bool:
+            raise TypeError("reference: got sets of labels, but wanted the frames where segments start")
+        counted = (starts >= 0) & (wanted >= 0)
+        penalty = self.penalty((starts - wanted).abs().to(torch.get_default_dtype()))
         return torch.where(counted, penalty, 0).sum(-1) / counted.sum(-1).clamp(min=1)
 
-    def costs(self, reference: Tensor, frames: int, dtype: torch.dtype | None = None) -> Tensor:
+    def costs_of(self, reference: Tensor, lengths: Tensor, choices: int, dtype: torch.dtype) -> Tensor:
         """What it costs to start each segment at each frame, (B, N, frames), for references (B, N).
-
-        The loss is the sum over segments of the cost of where they start.
 
         Example:
             >>> import torch, structloss as sl
-            >>> sl.BoundaryTolerance(1).costs(torch.tensor([[0, 3]]), frames=5)
+            >>> sl.BoundaryTolerance(1).costs_of(torch.tensor([[0, 3]]), torch.tensor([2]), 5, torch.float32)
             tensor([[[0.0000, 0.0000, 0.5000, 0.5000, 0.5000],
                      [0.5000, 0.5000, 0.0000, 0.0000, 0.0000]]])
         """
-        counted = reference >= 0
-        places = torch.arange(frames, device=reference.device)
-        distance = (places - reference[:, :, None]).abs().to(dtype or torch.get_default_dtype())
-        share = counted / counted.sum(1, keepdim=True).clamp(min=1).to(distance.dtype)
+        device = reference.device
+        counted = (reference >= 0) & (torch.arange(reference.shape[1], device=device) < lengths[:, None])
+        distance = (torch.arange(choices, device=device) - reference[:, :, None]).abs().to(dtype)
+        share = counted / counted.sum(1, keepdim=True).clamp(min=1).to(dtype)
         return torch.where(counted[:, :, None], self.penalty(distance), 0) * share[:, :, None]
 
 
-class BoundaryTolerance(BoundaryLoss):
+class BoundaryTolerance(BoundaryLoss, name="tolerance"):
     r"""The part of boundaries that are off by more than tau: the tau-alignment loss (McAllester 2010, eq. 16).
 
     .. math:: L(y, r) = \frac{1}{|r|} \left| \{k : |y_k - r_k| > \tau\} \right|
@@ -100,7 +94,7 @@ class BoundaryTolerance(BoundaryLoss):
         return (distance > self.tau).to(distance.dtype)
 
 
-class BoundaryInsensitive(BoundaryLoss):
+class BoundaryInsensitive(BoundaryLoss, name="insensitive"):
     r"""How far boundaries are off beyond tau, in frames: the tau-insensitive loss (McAllester 2010, eq. 17).
 
     .. math:: L(y, r) = \frac{1}{|r|} \sum_k \max\{|y_k - r_k| - \tau, 0\}

@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.automata import LossAutomaton
 from structloss.automata.automaton import MAX_STATES
-from structloss.automata.tropical import TropicalAutomaton, compile_acceptor, open_limits
+from structloss.automata.tropical import open_limits
 from structloss.kernels import alignment
 from structloss.kernels.alignment import Pairs
 from structloss.kernels.determinise import Acceptor
 from structloss.kernels.explore import Limits, edit_limits
-from structloss.losses.machine import MachineLoss, String
-from structloss.losses.numbers import check_at_least_zero, check_cap
+from structloss.losses.acceptor import AcceptorLoss
+from structloss.losses.numbers import check_at_least_zero
+from structloss.losses.references import UNKNOWN, String
 
 
-class AlignmentLoss(MachineLoss):
+class AlignmentLoss(AcceptorLoss):
     """The least cost of an alignment: of pairs, of insertions and of deletions."""
 
     def __init__(
@@ -32,10 +32,10 @@ class AlignmentLoss(MachineLoss):
         cap: float | None,
         max_states: int,
     ) -> None:
-        super().__init__(max_states)
+        super().__init__(cap, max_states)
         if not (match <= 0 and math.isfinite(match)):
             raise ValueError(f"match: got {match!r}, but wanted a finite number of at most 0")
-        self.match, self.cap = float(match), check_cap(cap)
+        self.match = float(match)
         self.insertion = check_at_least_zero(insertion, "insertion")
         self.deletion = check_at_least_zero(deletion, "deletion")
         self.substitution: float | NDArray[np.float64]
@@ -55,30 +55,19 @@ class AlignmentLoss(MachineLoss):
             return Pairs(self.match, self.substitution, np.empty((0, 0)))
         return Pairs(0.0, 0.0, self.substitution)
 
-    def _check(self, reference: String, largest: int) -> None:
-        """Raise unless the reference has labels, and both strings, the largest label named, have costs."""
-        if reference.min(initial=0) < 0:
-            raise ValueError(
-                f"reference: got the label {reference.min()}, but {self!r} wants labels of at least 0, and nothing but "
-                "padding after them"
-            )
+    def _checked(self, reference: String, largest: int) -> String:
+        """The reference as sets (n, m), all of whose labels, and the largest of the answer's, have costs."""
         largest = max(largest, int(reference.max(initial=0)))
         if not isinstance(self.substitution, float) and largest >= len(self.substitution):
             raise ValueError(
                 f"substitution: got costs for {len(self.substitution)} labels, but the strings have labels up to "
                 f"{largest}"
             )
+        return np.ascontiguousarray(reference if reference.ndim == 2 else reference[:, None])
 
-    def distance(self, y: String, reference: String) -> float:
-        return min(self._limit(reference), self._uncapped(y, reference))
-
-    def _uncapped(self, y: String, reference: String) -> float:
-        self._check(reference, int(y.max(initial=0)))
-        return float(self.align(y, reference, self.pairs, self.insertion, self.deletion))
-
-    def _limit(self, reference: String) -> float:
-        """The cap is counted from the reference's own loss."""
-        return math.inf if self.cap is None else self._uncapped(reference, reference) + self.cap
+    def uncapped(self, y: String, reference: String) -> float:
+        sets = self._checked(reference, int(y.max(initial=0)))
+        return float(self.align(y, sets, self.pairs, self.insertion, self.deletion))
 
     @property
     @abstractmethod
@@ -88,41 +77,35 @@ class AlignmentLoss(MachineLoss):
     @property
     @abstractmethod
     def acceptor(self) -> Callable[..., Any]:
-        """The acceptor of all answers against one reference."""
+        """The acceptor of all answers, from the costs of pairs (n, C), of insertion and of deletion."""
 
-    def limits(self, acceptor: Acceptor, columns: NDArray[np.float64]) -> Limits:
-        """What is known of the acceptor's positions whatever string is left; columns are the costs of pairs (n, C)."""
-        return open_limits(acceptor)
+    def acceptor_of(self, reference: String, num_labels: int) -> tuple[Acceptor, NDArray[np.int64]]:
+        class_of, columns = self._columns(reference, num_labels)
+        return self.acceptor(columns, self.insertion, self.deletion), class_of
 
     def _columns(self, reference: String, num_labels: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Labels that cost the same everywhere are one class: class_of (K,), and the costs of a class (n, C).
 
         The last class is that of most labels, those that the reference lacks: the compiler follows it first.
         """
-        self._check(reference, num_labels - 1)
+        sets = self._checked(reference, num_labels - 1)
         if isinstance(self.substitution, float):
-            present = np.unique(reference[reference < num_labels])
+            present = np.unique(sets[(sets >= 0) & (sets < num_labels)])
             class_of = np.full(num_labels, len(present), np.int64)
             class_of[present] = np.arange(len(present))
-            others = np.full((len(reference), 1), self.substitution)
-            return class_of, np.hstack([np.where(reference[:, None] == present, self.match, self.substitution), others])
-        wanted, place = np.unique(reference, return_inverse=True)
-        columns, class_of = np.unique(self.substitution[wanted, :num_labels], axis=1, return_inverse=True)
-        return class_of.reshape(-1).astype(np.int64), columns[place]
-
-    def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
-        class_of, columns = self._columns(reference, num_labels)
-        acceptor = self.acceptor(columns, self.insertion, self.deletion)
-        return compile_acceptor(acceptor, class_of, length, self._limit(reference), absolute, self.max_states)
-
-    def compile_open(self, reference: String, num_labels: int, absolute: bool) -> TropicalAutomaton:
-        class_of, columns = self._columns(reference, num_labels)
-        acceptor = self.acceptor(columns, self.insertion, self.deletion)
-        limits = self.limits(acceptor, columns)
-        return TropicalAutomaton(acceptor, limits, class_of, self._limit(reference), absolute, self.max_states)
+            unknown = (sets == UNKNOWN).any(1)[:, None]
+            agrees = (sets[:, :, None] == np.append(present, -2)).any(1) | unknown
+            return class_of, np.where(agrees, self.match, self.substitution)
+        wanted, place = np.unique(sets, axis=0, return_inverse=True)
+        table = np.vstack(
+            [self.substitution, self.substitution.min(0, initial=np.inf), np.full(len(self.substitution), np.inf)]
+        )
+        rows = np.where(wanted == UNKNOWN, len(table) - 2, np.where(wanted < 0, len(table) - 1, wanted))
+        columns, class_of = np.unique(table[rows].min(1)[:, :num_labels], axis=1, return_inverse=True)
+        return class_of.reshape(-1).astype(np.int64), np.ascontiguousarray(columns[place.reshape(-1)])
 
 
-class EditDistance(AlignmentLoss):
+class EditDistance(AlignmentLoss, name="edit"):
     r"""The edit distance (Cortes 2018, section 5): the least cost of turning the reference into the answer.
 
     .. math:: L(y, r) = \min_{\text{alignments}} \sum \text{substitution} + \text{insertion} + \text{deletion costs}
@@ -153,8 +136,8 @@ class EditDistance(AlignmentLoss):
     align = staticmethod(alignment.edit_distance)
     acceptor = staticmethod(alignment.edit_acceptor)
 
-    def limits(self, acceptor: Acceptor, columns: NDArray[np.float64]) -> Limits:
-        if columns.min(initial=0.0) < 0:
+    def limits(self, acceptor: Acceptor) -> Limits:
+        if np.min(self.substitution) < 0:
             return open_limits(acceptor)
         return edit_limits(acceptor, self.insertion, self.deletion)
 
@@ -175,7 +158,7 @@ class EditDistance(AlignmentLoss):
         )
 
 
-class SmithWaterman(AlignmentLoss):
+class SmithWaterman(AlignmentLoss, name="smith-waterman"):
     r"""The Smith-Waterman loss (Cortes 2018, Figure 3b): the least cost of a local alignment, at most 0.
 
     .. math:: L(y, r) = \min_{y', r'} \min_{\text{alignments of } y', r'} \sum \text{costs}

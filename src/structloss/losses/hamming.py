@@ -1,21 +1,23 @@
 """The Hamming loss: positions where the answer differs from the reference."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.losses.base import PositionLoss
-from structloss.losses.labels import UNKNOWN, Labels, as_lengths, as_padded, check_labels, check_unknown
+from structloss.losses.local import LocalLoss
+from structloss.losses.references import UNKNOWN, Labels, String, as_pairs, check_labels
 
 
-class Hamming(PositionLoss):
+class Hamming(LocalLoss, name="hamming"):
     r"""How many positions are wrong, or what they cost.
 
     .. math:: L(y, r) = \sum_t 1[y_t \ne r_t] \quad\text{or}\quad \sum_t \text{costs}[r_t, y_t]
 
     Cortes 2018 (section 2.1) divides by the length: `normalize=True`. Positions whose reference is unknown (-100) or
-    padding (negative at the end of a tensor's row) cost nothing.
+    padding cost nothing; where it is a set of labels, the least of them counts.
 
     Args:
         costs: (K, K), the cost of answering j where the reference has i; by default 0 on the diagonal and 1 elsewhere.
@@ -29,6 +31,8 @@ class Hamming(PositionLoss):
         >>> sl.Hamming(costs=torch.tensor([[0., 1., 1.], [1., 0., 1.], [5., 5., 0.]]))(y, reference)
         tensor([5.])
     """
+
+    over = "labels"
 
     def __init__(self, costs: Tensor | None = None, normalize: bool = False) -> None:
         if costs is not None:
@@ -45,58 +49,60 @@ class Hamming(PositionLoss):
         costs = "None" if self.costs is None else f"tensor{tuple(self.costs.shape)}"
         return f"Hamming(costs={costs}, normalize={self.normalize})"
 
-    def __call__(self, y: Labels, reference: Labels, lengths: Tensor | None = None) -> Tensor:
-        y, own = as_padded(y, "y")
-        reference, reference_lengths = as_padded(reference, "reference", y.device)
-        if reference_lengths is not None and own is None and reference.shape[-2] == y.shape[-2]:
-            # A list has its own lengths, which must be the answers'.
-            sizes = (y >= 0).sum(-1) if lengths is None else as_lengths(lengths, y.shape[-2], y.shape[-1], y.device)
-            wrong = (sizes != reference_lengths).reshape(-1, y.shape[-2])
-            if wrong.any():
-                b = int(wrong.any(0).int().argmax())
-                raise ValueError(
-                    f"reference: reference[{b}] has {int(reference_lengths[b])} labels, but the answer has "
-                    f"{int(sizes.reshape(-1, y.shape[-2])[wrong[:, b].int().argmax(), b])}, and the Hamming loss "
-                    "compares position by position"
-                )
-            reference = torch.nn.functional.pad(reference, (0, y.shape[-1] - reference.shape[-1]), value=UNKNOWN)
-        if reference.shape[-2:] != y.shape[-2:] or (own is not None and not _equal(own, reference_lengths)):
-            raise ValueError(
-                f"reference: got shape {tuple(reference.shape)} for answers of shape {tuple(y.shape)}, but the Hamming "
-                "loss compares position by position: wanted the same number of examples and labels"
+    def __call__(self, y: Labels, reference: Labels, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
+        labels, wanted = as_pairs(y, reference, lengths)
+        within = labels >= 0
+        chosen = torch.where(within, labels, 0)
+        if wanted.dtype == torch.bool:
+            counted, K = within, wanted.shape[2]
+            self._check(chosen, K, "y")
+            wrong = (
+                _of_sets(wanted, self._matrix(K, wanted.device, torch.get_default_dtype()))
+                .expand(*labels.shape, K)
+                .gather(-1, chosen[..., None])[..., 0]
             )
-        batch, positions = y.shape[-2:]
-        check_unknown(reference, reference_lengths, "reference")
-        within = y >= 0
-        if lengths is not None:
-            lengths = as_lengths(lengths, batch, positions, y.device)
-            within = within & (torch.arange(positions, device=y.device) < lengths[:, None])
-        counted = within & (reference >= 0)
-        if self.costs is None:
-            wrong = (y != reference).to(torch.get_default_dtype())
         else:
-            for labels, name in ((y, "y"), (reference, "reference")):
-                labels = torch.where(counted, labels, 0).flatten(0, -2)
-                everywhere = labels.new_full((labels.shape[0],), positions)
-                check_labels(labels, everywhere, self.costs.shape[0], name, allow_unknown=False)
-            wrong = self.costs.to(y.device)[torch.where(counted, reference, 0), torch.where(counted, y, 0)]
+            counted = within & (wanted >= 0)
+            known = torch.where(counted, wanted, 0)
+            if self.costs is None:
+                wrong = (chosen != known).to(torch.get_default_dtype())
+            else:
+                for x, name in ((chosen, "y"), (known, "reference")):
+                    self._check(x, self.costs.shape[0], name)
+                wrong = self.costs.to(labels.device)[known, torch.where(counted, chosen, 0)]
         total = torch.where(counted, wrong, 0).sum(-1)
         return total / within.sum(-1).clamp(min=1) if self.normalize else total
 
-    def position_costs(self, reference: Tensor, lengths: Tensor, num_labels: int, dtype: torch.dtype) -> Tensor:
-        if self.costs is not None and self.costs.shape[0] != num_labels:
-            raise ValueError(f"costs: got {self.costs.shape[0]} labels, but the structure has {num_labels}")
-        device, positions = reference.device, reference.shape[1]
-        counted = (torch.arange(positions, device=device) < lengths[:, None]) & (reference != UNKNOWN)
-        if self.costs is None:
-            costs = (reference[:, :, None] != torch.arange(num_labels, device=device)).to(dtype)  # (B, T, K)
+    @staticmethod
+    def _check(labels: Tensor, num_labels: int, name: str) -> None:
+        rows = labels.flatten(0, -2)
+        everywhere = rows.new_full((rows.shape[0],), rows.shape[1])
+        check_labels(rows, everywhere, num_labels, name, allow_unknown=False)
+
+    def costs_of(self, reference: Tensor, lengths: Tensor, choices: int, dtype: torch.dtype) -> Tensor:
+        positions, device = reference.shape[1], reference.device
+        within = torch.arange(positions, device=device) < lengths[:, None]
+        if reference.dtype == torch.bool:
+            counted, costs = within, _of_sets(reference, self._matrix(choices, device, dtype)).to(dtype)
         else:
-            costs = self.costs.to(device=device, dtype=dtype)[torch.where(counted, reference, 0)]
+            counted, matrix = within & (reference >= 0), self._matrix(choices, device, dtype)
+            if matrix is None:
+                costs = (reference[:, :, None] != torch.arange(choices, device=device)).to(dtype)  # (B, T, K)
+            else:
+                costs = matrix[torch.where(counted, reference, 0)]
         costs = torch.where(counted[:, :, None], costs, 0)
         return costs / lengths.clamp(min=1)[:, None, None] if self.normalize else costs
 
-    def classes(self, reference: NDArray[np.int64], num_labels: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        if self.costs is not None or not len(reference):
+    def _matrix(self, num_labels: int, device: torch.device, dtype: torch.dtype) -> Tensor | None:
+        """The costs (K, K), where they are given."""
+        if self.costs is None:
+            return None
+        if self.costs.shape[0] != num_labels:
+            raise ValueError(f"costs: got {self.costs.shape[0]} labels, but the structure has {num_labels}")
+        return self.costs.to(device=device, dtype=dtype)
+
+    def classes(self, reference: String, num_labels: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        if self.costs is not None or reference.ndim > 1 or not len(reference):
             return super().classes(reference, num_labels)
         # Labels that the reference lacks cost the same: one of them, the last class, stands for all.
         present = np.unique(reference[(reference >= 0) & (reference < num_labels)])
@@ -107,5 +113,8 @@ class Hamming(PositionLoss):
         return class_of, columns / len(reference) if self.normalize else columns
 
 
-def _equal(a: Tensor, b: Tensor | None) -> bool:
-    return b is None or torch.equal(a, b)
+def _of_sets(sets: Tensor, costs: Tensor | None) -> Tensor:
+    """What each label costs where any label of a set (B, T, K) is right: the least cost, (B, T, K)."""
+    if costs is None:
+        return (~sets).to(torch.get_default_dtype())
+    return torch.where(sets[..., None], costs, torch.inf).amin(2)

@@ -11,11 +11,12 @@ from structloss.automata import LossAutomaton, TooManyStatesError
 from structloss.automata.automaton import MAX_STATES
 from structloss.automata.rational import RationalAutomaton
 from structloss.kernels.machines import count_machine
-from structloss.losses.machine import MachineLoss, String
+from structloss.losses.machine import MachineLoss
 from structloss.losses.numbers import check_at_least_zero
+from structloss.losses.references import UNKNOWN, String
 
 
-class NGram(MachineLoss):
+class NGram(MachineLoss, name="ngram"):
     r"""Minus the logarithm of the inner product of n-gram counts (Cortes 2018, sections 2.1 and 4).
 
     .. math:: L(y, r) = -\log\Big(\text{smoothing} + \sum_{g \in \Delta^n} |y|_g \, |r|_g\Big)
@@ -26,7 +27,8 @@ class NGram(MachineLoss):
             loss of a string with no n-gram in common is inf, and it is outside every sum.
         max_states: raise `TooManyStatesError` rather than build a larger machine.
 
-    A state of the machine is the last n - 1 labels that can still matter and the running total: polynomially many.
+    n-grams of the reference that have an unknown label (-100) are not counted. A state of the machine is the last n - 1
+    labels that can still matter and the running total: polynomially many.
 
     Example:
         >>> import structloss as sl
@@ -44,8 +46,12 @@ class NGram(MachineLoss):
         return f"NGram(n={self.n}, smoothing={self.smoothing})"
 
     def _counts(self, string: String) -> Counter[tuple[int, ...]]:
+        """How often each n-gram of known labels is in a string."""
+        if string.ndim > 1:
+            raise TypeError(f"reference: got sets of labels, but {self!r} counts n-grams of labels, or of {UNKNOWN}")
         labels = string.tolist()
-        return Counter(tuple(labels[i : i + self.n]) for i in range(len(labels) - self.n + 1))
+        grams = (tuple(labels[i : i + self.n]) for i in range(len(labels) - self.n + 1))
+        return Counter(gram for gram in grams if min(gram) >= 0)
 
     def distance(self, y: String, reference: String) -> float:
         ours, theirs = self._counts(y), self._counts(reference)

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from structloss.automata import LossAutomaton
 from structloss.automata.automaton import MAX_STATES, TooManyStatesError
 from structloss.automata.rational import RationalAutomaton
-from structloss.automata.transducer import Transducer
-from structloss.losses.machine import MachineLoss, String
+from structloss.automata.transducer import Transducer, sets_of
+from structloss.losses.machine import MachineLoss
 from structloss.losses.numbers import check_at_least_zero
+from structloss.losses.references import UNKNOWN, String
 
 _MOST_BYTES = 1 << 30  # of the matrices of a machine
 
@@ -65,7 +65,7 @@ class RationalLoss(MachineLoss):
 
     def distance(self, y: String, reference: String) -> float:
         """Sum over paths, from the end: total[i, j, q] is from state q with y[i:] left to read, r[j:] to write."""
-        u = self.transducer
+        u, sets = self.transducer, sets_of(reference)
         backwards = u.silent_order()[::-1]
         total = np.zeros((len(y) + 1, len(reference) + 1, u.num_states))
         for i in range(len(y), -1, -1):
@@ -75,16 +75,12 @@ class RationalLoss(MachineLoss):
                     for _, target, reads, writes, weight in u.leaving[state]:
                         if reads is not None and (i == len(y) or y[i] != reads):
                             continue
-                        if writes is not None and (j == len(reference) or reference[j] != writes):
+                        if writes is not None and (j == len(sets) or not sets[j] & {writes, UNKNOWN}):
                             continue
                         value += weight * total[i + (reads is not None), j + (writes is not None), target]
                     total[i, j, state] = value
         product = self.smoothing + total[0, 0, u.start]
         return -math.log(product) if product > 0 else math.inf
-
-    def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
-        machine = self.compile_open(reference, num_labels, absolute)
-        return machine.levelled([[label] for label in range(num_labels)], length)
 
     def compile_open(self, reference: String, num_labels: int, absolute: bool) -> RationalAutomaton:
         u = self.transducer.against(reference, num_labels)

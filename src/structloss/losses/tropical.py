@@ -1,22 +1,20 @@
 """TropicalLoss: any weighted transducer over the tropical semiring as a loss."""
 
-import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from structloss.automata import LossAutomaton
 from structloss.automata.automaton import MAX_STATES
-from structloss.automata.transducer import Transducer
-from structloss.automata.tropical import AcceptorBuilder, TropicalAutomaton, compile_acceptor, open_limits
+from structloss.automata.transducer import Transducer, sets_of
+from structloss.automata.tropical import AcceptorBuilder
 from structloss.kernels.determinise import Acceptor
-from structloss.losses.machine import MachineLoss, String
-from structloss.losses.numbers import check_cap
+from structloss.losses.acceptor import AcceptorLoss
+from structloss.losses.references import UNKNOWN, String
 
 
-class TropicalLoss(MachineLoss):
+class TropicalLoss(AcceptorLoss):
     r"""The loss of a weighted transducer U over the tropical semiring (Cortes 2018, section 5).
 
     .. math:: L(y, r) = U(y, r) = \min_{\text{paths that read } y \text{ and write } r} \sum \text{weights}
@@ -44,19 +42,15 @@ class TropicalLoss(MachineLoss):
         symbols: list[str] | None = None,
         max_states: int = MAX_STATES,
     ) -> None:
-        super().__init__(max_states)
-        self.cap = check_cap(cap)
+        super().__init__(cap, max_states)
         self.transducer = Transducer.read(transducer, symbols, "tropical")
 
     def __repr__(self) -> str:
         return f"TropicalLoss({self.transducer.num_states} states, {len(self.transducer.arcs)} arcs, cap={self.cap})"
 
-    def distance(self, y: String, reference: String) -> float:
-        return min(self._limit(reference), self._shortest(y, reference))
-
-    def _shortest(self, y: String, reference: String) -> float:
+    def uncapped(self, y: String, reference: String) -> float:
         """The shortest path, from the end: best[i, j, q] is from state q with y[i:] left to read, r[j:] to write."""
-        u = self.transducer
+        u, sets = self.transducer, sets_of(reference)
         backwards = u.silent_order()[::-1]
         best = np.full((len(y) + 1, len(reference) + 1, u.num_states), np.inf)
         for i in range(len(y), -1, -1):
@@ -66,13 +60,13 @@ class TropicalLoss(MachineLoss):
                     for _, target, reads, writes, weight in u.leaving[state]:
                         if reads is not None and (i == len(y) or y[i] != reads):
                             continue
-                        if writes is not None and (j == len(reference) or reference[j] != writes):
+                        if writes is not None and (j == len(sets) or not sets[j] & {writes, UNKNOWN}):
                             continue
                         value = min(value, weight + best[i + (reads is not None), j + (writes is not None), target])
                     best[i, j, state] = value
         return float(best[0, 0, u.start])
 
-    def _acceptor(self, reference: String, num_labels: int) -> tuple[Acceptor, NDArray[np.int64]]:
+    def acceptor_of(self, reference: String, num_labels: int) -> tuple[Acceptor, NDArray[np.int64]]:
         u = self.transducer.against(reference, num_labels)
         builder = AcceptorBuilder(u.num_positions, u.num_classes)
         for symbol_class, source, target, weight in u.moves:
@@ -83,15 +77,3 @@ class TropicalLoss(MachineLoss):
         for position, weight in u.stop.items():
             builder.stop[position] = weight
         return builder.build(), u.class_of
-
-    def _limit(self, reference: String) -> float:
-        return math.inf if self.cap is None else self._shortest(reference, reference) + self.cap
-
-    def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
-        acceptor, class_of = self._acceptor(reference, num_labels)
-        return compile_acceptor(acceptor, class_of, length, self._limit(reference), absolute, self.max_states)
-
-    def compile_open(self, reference: String, num_labels: int, absolute: bool) -> TropicalAutomaton:
-        acceptor, class_of = self._acceptor(reference, num_labels)
-        limits = open_limits(acceptor)
-        return TropicalAutomaton(acceptor, limits, class_of, self._limit(reference), absolute, self.max_states)

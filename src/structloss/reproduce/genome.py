@@ -38,7 +38,7 @@ from torch.nn.functional import one_hot
 
 from structloss.losses import SmithWaterman
 from structloss.objectives import DirectLoss, Hinge, NegativeLogLikelihood, Objective, Risk, SoftmaxMargin
-from structloss.structures.chain import Chain
+from structloss.structures.chain.chain import Chain
 
 Letters = NDArray[np.int64]
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from structloss.losses import Hamming
-from structloss.structures.chain import Chain
+from structloss.structures.chain.chain import Chain
 
 _REACH = 7.0  # beyond so many deviations a Gaussian has 3e-12 of its mass
 _NODES = 4096  # integrated at a time

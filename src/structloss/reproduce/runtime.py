@@ -26,7 +26,7 @@ from structloss.losses.cache import clear_cache
 from structloss.losses.edit import AlignmentLoss
 from structloss.losses.machine import MachineLoss
 from structloss.reproduce import gradients, transducers
-from structloss.structures.chain import Chain
+from structloss.structures.chain.chain import Chain
 
 Floats = NDArray[np.float64]
 Gradient = Callable[[Floats, list[int]], Floats]
@@ -154,7 +154,7 @@ def naive(loss: MachineLoss) -> Gradient:
             kind, insertion, deletion = BIGRAM, 0.0, 0.0
             pairs = Pairs(0.0, 0.0, np.zeros((ALPHABET, ALPHABET)))
             np.add.at(pairs.table, (wanted[:-1], wanted[1:]), 1.0)
-        enumerate_strings(potentials, wanted, kind, pairs, insertion, deletion, Q)
+        enumerate_strings(potentials, wanted[:, None], kind, pairs, insertion, deletion, Q)
         return Q
 
     return gradient

@@ -1,18 +1,24 @@
 """Sets of outputs with scores: one file for each structure, and its engines."""
 
 from structloss.structures.base import Strata, Structure
-from structloss.structures.chain import Chain
+from structloss.structures.chain.chain import Chain
+from structloss.structures.chain.ctc import CTC
+from structloss.structures.chain.layer import ChainLayer
 from structloss.structures.engine import engine
-from structloss.structures.factor_graph import FactorGraph
-from structloss.structures.lattice import Lattice
-from structloss.structures.layer import ChainLayer
-from structloss.structures.segmentation import Segmentation
-from structloss.structures.semi_markov import SemiMarkov
+from structloss.structures.factor_graph.builder import FactorGraphBuilder
+from structloss.structures.factor_graph.factor_graph import FactorGraph
+from structloss.structures.factor_graph.relaxation import Certificate
+from structloss.structures.graph.lattice import Lattice
+from structloss.structures.segments.segmentation import Segmentation
+from structloss.structures.segments.semi_markov import SemiMarkov
 
 __all__ = [
+    "CTC",
+    "Certificate",
     "Chain",
     "ChainLayer",
     "FactorGraph",
+    "FactorGraphBuilder",
     "Lattice",
     "Segmentation",
     "SemiMarkov",

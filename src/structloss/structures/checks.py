@@ -5,6 +5,8 @@ import math
 import torch
 from torch import Tensor
 
+from structloss.losses import LocalLoss
+
 
 def check_floating(x: Tensor, name: str) -> None:
     """Raise unless x is a tensor of floating-point numbers."""
@@ -45,3 +47,27 @@ def check_count(value: int, name: str) -> None:
     """Raise unless it is a whole number of at least 1."""
     if not isinstance(value, int) or value < 1:
         raise ValueError(f"{name}: got {value!r}, but wanted a whole number of at least 1")
+
+
+def as_outputs(y: Tensor, name: str, device: torch.device) -> Tensor:
+    """Outputs as int64 on a device."""
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.dtype == torch.bool:
+        got = str(y.dtype) if isinstance(y, Tensor) else type(y).__name__
+        raise TypeError(f"{name}: got {got}, but wanted a tensor of integers: outputs as this structure gives them")
+    return y.to(device=device, dtype=torch.int64)
+
+
+def check_shape(y: Tensor, wanted: tuple[int, ...], name: str) -> None:
+    """Raise unless outputs (n, B, ...) have the shape (B, ...)."""
+    if tuple(y.shape[1:]) != wanted:
+        sizes = ", ".join(map(str, wanted))
+        raise ValueError(f"{name}: got shape {tuple(y.shape[1:])}, but wanted ({sizes}) or (n, {sizes})")
+
+
+def check_over(loss: LocalLoss, places: str, structure: object) -> None:
+    """Raise unless a loss is a sum over the places of a structure."""
+    if loss.over != places:
+        raise TypeError(
+            f"loss: got {loss!r}, a sum over {loss.over}, but wanted a sum over {places}, which a "
+            f"{type(structure).__name__} has"
+        )

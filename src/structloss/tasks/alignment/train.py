@@ -66,22 +66,21 @@ class PassiveAggressive(Hinge):
         self.C = C
 
 
-class AnnealedDirectLoss(Objective):
+class AnnealedDirectLoss(DirectLoss):
     r"""Direct loss with the theory's schedule, :math:`\eta^t = \epsilon^t = 1 / \sqrt{t}`, for steps of size 1."""
 
-    steps: Tensor
-
     def __init__(self, loss: Loss, toward: bool = True) -> None:
-        super().__init__()
-        self.loss, self.toward = loss, toward
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        super().__init__(loss, inverse_square_root, toward)
 
     def values(self, s: Structure, r: Any) -> Tensor:
         """The direct loss at this step's epsilon, times eta * epsilon."""
-        self.steps += 1
-        epsilon: float = float(self.steps) ** -0.5
-        values: Tensor = DirectLoss(self.loss, epsilon, self.toward).values(s, r)
-        return epsilon * epsilon * values
+        values = super().values(s, r)
+        return inverse_square_root(max(1, int(self.step))) ** 2 * values
+
+
+def inverse_square_root(t: int) -> float:
+    """1 / sqrt(t)."""
+    return float(t**-0.5)
 
 
 def make_ready(out: Path, plan: Plan) -> None:
@@ -135,7 +134,7 @@ def train(
 ) -> list[dict[str, float]]:  # fmt: skip
     """Train the weights, keep the best on the held-out part in `out`; a row for each epoch."""
     task = Alignment()
-    if isinstance(objective, DirectLoss) and model.config["learns"] != "all":
+    if isinstance(objective, DirectLoss) and not callable(objective.epsilon) and model.config["learns"] != "all":
         plan = replace(plan, lr=plan.lr * objective.epsilon)  # update (8) is not divided by epsilon
     model.aggressiveness = objective.C if isinstance(objective, PassiveAggressive) else None
     examples = {"train": task.examples(parts.weights), "dev": task.examples(parts.held)}

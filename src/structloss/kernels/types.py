@@ -1,0 +1,12 @@
+"""What kernels call their arrays, and what they say of an example."""
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+Array = NDArray[Any]  # of floating-point numbers
+Ints = NDArray[Any]  # of integers: labels, offsets, flags
+
+# What a kernel says of an example: DONE before it is run means that another kernel did it.
+DONE, OK, NOT_A_NUMBER, PLUS_INFINITY, EMPTY = -1, 0, 1, 2, 3
+LARGEST = 1e300  # of a score: sums of larger ones may be no numbers

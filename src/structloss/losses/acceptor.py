@@ -1,0 +1,57 @@
+"""Losses that are the least cost of a path: an acceptor of all answers for each reference, made deterministic."""
+
+import math
+from abc import abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from structloss.automata import LossAutomaton
+from structloss.automata.tropical import TropicalAutomaton, compile_acceptor, open_limits
+from structloss.kernels.determinise import Acceptor
+from structloss.kernels.explore import Limits
+from structloss.losses.machine import MachineLoss
+from structloss.losses.numbers import check_cap
+from structloss.losses.references import String
+
+
+class AcceptorLoss(MachineLoss):
+    """The least cost of a path that reads the answer, told apart up to a cap above the reference's own loss.
+
+    Write `uncapped`, its own definition, and `acceptor_of`, the acceptor; determinisation is the compiler's.
+    """
+
+    def __init__(self, cap: float | None, max_states: int) -> None:
+        super().__init__(max_states)
+        self.cap = check_cap(cap)
+
+    @abstractmethod
+    def uncapped(self, y: String, reference: String) -> float:
+        """The loss of one answer without the cap, by its own definition; where labels are unknown, the least."""
+
+    @abstractmethod
+    def acceptor_of(self, reference: String, num_labels: int) -> tuple[Acceptor, NDArray[np.int64]]:
+        """The acceptor of all answers against one reference, and the class (K,) of each label."""
+
+    def limits(self, acceptor: Acceptor) -> Limits:
+        """What is known of the acceptor's positions whatever string is left."""
+        return open_limits(acceptor)
+
+    def distance(self, y: String, reference: String) -> float:
+        return min(self._limit(reference), self.uncapped(y, reference))
+
+    def _limit(self, reference: String) -> float:
+        """The cap is counted from the reference's own loss; where labels are unknown, of one completion."""
+        if self.cap is None:
+            return math.inf
+        labels = reference if reference.ndim == 1 else reference[:, 0]
+        return self.uncapped(np.maximum(labels, 0), reference) + self.cap
+
+    def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
+        acceptor, class_of = self.acceptor_of(reference, num_labels)
+        return compile_acceptor(acceptor, class_of, length, self._limit(reference), absolute, self.max_states)
+
+    def compile_open(self, reference: String, num_labels: int, absolute: bool) -> TropicalAutomaton:
+        acceptor, class_of = self.acceptor_of(reference, num_labels)
+        limits = self.limits(acceptor)
+        return TropicalAutomaton(acceptor, limits, class_of, self._limit(reference), absolute, self.max_states)

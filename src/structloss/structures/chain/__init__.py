@@ -1,0 +1,1 @@
+"""Chains: label sequences scored by every q labels in a row; latent ones and CTC too."""

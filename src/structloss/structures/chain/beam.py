@@ -1,0 +1,144 @@
+r"""Certified truncation: the machines of a chain with at most so many states a level, and what that can have cost.
+
+Let Z be the sum over all outputs and Z' the sum over those whose states were all kept. Then :math:`Z - Z'` is the sum
+over the outputs that pass some dropped state, and each of them passes a first one. Over those whose first one is s, at
+level t, it is the sum over histories h of :math:`\alpha_t(h, s)`, the sum over beginnings, which is known exactly as
+they kept to the beam, times the sum over endings, of which an upper bound :math:`B_t(h, s)` is known. Hence
+
+.. math:: Z - Z' \le D = \sum_{(t, s) \text{ dropped}} \sum_h \alpha_t(h, s) B_t(h, s),
+          \qquad \frac{Z - Z'}{Z} \le \frac{D}{Z' + D},
+
+as :math:`x / (Z' + x)` grows with x. The truncated structure's distribution is the exact one given that no state was
+dropped; the two differ in total variation by the probability of the rest, :math:`(Z - Z') / Z`, so that the bound holds
+for every marginal too. The states with the largest summand of D are kept: those that it would cost most to drop.
+
+The bound B (`OpenAutomaton.endings`) is the smaller of two. One is the chain's own sum over endings times
+exp(scale * u), u the most (for scale < 0 the least) that the loss can still grow. The other, for tropical losses, takes
+scores and losses together: the loss to go from a position is at most what any one path costs, so that the sum over
+endings along a fixed strategy of moves bounds it from above; for scale < 0, exp(scale * loss) is the largest over paths
+and so at most their sum (`kernels.beam`).
+"""
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from structloss.automata import LossAutomaton, OpenAutomaton
+from structloss.automata.open import Endings, Scores, merged
+from structloss.structures.chain import torch_engine
+from structloss.structures.chain.parts import Parts
+from structloss.structures.tensors import logsumexp
+
+Floats = NDArray[np.float64]
+_LEAST = -1e300  # what is dropped is never nothing
+
+
+def truncated(
+    p: Parts, machines: list[OpenAutomaton], scale: float, beam: int
+) -> tuple[list[LossAutomaton], NDArray[np.float64]]:
+    """A machine for each example with at most `beam` states a level, and one for what was dropped; and the bounds (B,).
+
+    Cost: beam * l * K**q, and the exploring of the machines where the beam goes.
+    """
+    with torch.no_grad():
+        scores = torch_engine.levels(p)
+        plain = torch_engine.backward(p, scores, torch_engine.machine_of(p), logsumexp)
+    B, T, H, K = p.lengths.shape[0], p.num_positions, p.num_histories, p.num_labels
+    level, beta = np.full((B, T, H, K), -np.inf), np.full((B, T + 1, H), -np.inf)
+    rows = np.array([x.shape[2] for x in plain])
+    for t in range(T):
+        level[:, t, : rows[t]] = scores[t].double().cpu().numpy()
+    for t in range(T + 1):
+        beta[:, t, : rows[t]] = plain[t][:, 0].double().cpu().numpy()
+    results = [
+        _Beam(machine, scale, beam, Scores(level[b, :length], rows, beta[b])).run()
+        for b, (machine, length) in enumerate(zip(machines, p.lengths.tolist(), strict=True))
+    ]
+    return [machine for machine, _ in results], np.array([bound for _, bound in results])
+
+
+class _Beam:
+    """The truncation of one example."""
+
+    def __init__(self, machine: OpenAutomaton, scale: float, beam: int, scores: Scores) -> None:
+        self.machine, self.scale, self.beam, self.scores = machine, scale, beam, scores
+        self.dropped = -np.inf  # log D
+
+    @cached_property
+    def endings(self) -> Endings:
+        return self.machine.endings(self.scores, self.scale)
+
+    def run(self) -> tuple[LossAutomaton, float]:
+        """The machine and the bound."""
+        class_of = self.machine.class_of
+        classes = np.arange(self.machine.next_state.shape[1])
+        states, alpha = np.zeros(1, np.int64), np.zeros((1, 1))
+        places, weights = [], []
+        sinks = False
+        for t, level in enumerate(self.scores.level):
+            S, C = len(states), len(classes)
+            arcs = self.machine.follow(np.repeat(states, C), np.tile(classes, S))
+            target, weight = arcs[0].reshape(S, C), arcs[1].reshape(S, C)
+            following, place = np.unique(target, return_inverse=True)
+            place = place.reshape(S, C)
+            alpha_next = self._forward(
+                alpha,
+                level[: self.scores.rows[t]],
+                self.scale * weight[:, class_of],
+                place[:, class_of],
+                len(following),
+            )
+            kept = self._keep(following, alpha_next, t + 1)
+            rank = np.full(len(following) + 1, len(kept))  # what is dropped, and what was, goes to the sink
+            rank[kept] = np.arange(len(kept))
+            if sinks:
+                place = np.concatenate([place, np.full((1, C), len(following))])
+                weight = np.concatenate([weight, np.zeros((1, C))])
+            sinks = sinks or len(kept) < len(following)
+            places.append(rank[place])
+            weights.append(weight)
+            states, alpha = following[kept], alpha_next[kept]
+        final = self.machine.final[states]
+        ends = np.where(np.isinf(final), -np.inf, self.scale * np.where(np.isinf(final), 0.0, final))
+        log_z = _logsumexp((alpha + ends[:, None]).ravel())
+        if sinks:
+            final = np.append(final, np.inf)
+        machine = merged(class_of, len(classes), list(zip(places, weights, strict=True)), final)
+        if not np.isfinite(self.dropped):  # nothing was dropped, or what no bound is known of
+            return machine, 0.0 if self.dropped < 0 else 1.0
+        return machine, max(5e-324, float(np.exp(self.dropped - np.logaddexp(self.dropped, log_z))))
+
+    def _forward(self, alpha: Floats, level: Floats, added: Floats, place: NDArray[np.int64], states: int) -> Floats:
+        """alpha of the next level, (states, rows)."""
+        rows, K = level.shape
+        following = min(self.scores.level.shape[1], rows * K)
+        arcs = alpha[:, :, None] + level[None] + added[:, None]  # (S, rows, K)
+        history = (np.arange(rows)[:, None] * K + np.arange(K)) % self.scores.level.shape[1]  # (rows, K)
+        index = place[:, None] * following + history[None]
+        top = np.full(states * following, -np.inf)
+        np.maximum.at(top, index.ravel(), arcs.ravel())
+        shift = np.where(np.isfinite(top), top, 0.0)
+        total = np.bincount(index.ravel(), np.exp(arcs - shift[index]).ravel(), minlength=states * following)
+        with np.errstate(divide="ignore"):
+            return (np.log(total) + shift).reshape(states, following)
+
+    def _keep(self, states: NDArray[np.int64], alpha: Floats, t: int) -> NDArray[np.int64]:
+        """Which states stay; the others' summands go into D."""
+        if len(states) <= self.beam:
+            return np.arange(len(states))
+        bounds = self.endings.bounds(states, t)
+        possible = (alpha > -np.inf) & (bounds > -np.inf)
+        rows = np.add(alpha, bounds, out=np.full_like(bounds, -np.inf), where=possible)
+        summand = np.array([_logsumexp(row) for row in rows])
+        order = np.argsort(-summand, kind="stable")
+        self.dropped = max(float(np.logaddexp(self.dropped, _logsumexp(summand[order[self.beam :]]))), _LEAST)
+        return np.sort(order[: self.beam])
+
+
+def _logsumexp(x: Floats) -> float:
+    top = x.max(initial=-np.inf)
+    if not np.isfinite(top):
+        return float(top)
+    return float(np.log(np.exp(x - top).sum()) + top)

@@ -1,0 +1,285 @@
+"""What chains have in common: paths of one state a position, scored by every q states in a row, and what they write."""
+
+import math
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from structloss.automata import LossAutomaton
+from structloss.kernels.checks import any_unknown
+from structloss.losses import LocalLoss, Loss, MachineLoss
+from structloss.losses.agreement import Agreement
+from structloss.losses.references import Labels, Positions, String, as_aligned, as_strings, check_labels
+from structloss.structures.base import Engine, Found, Strata, Structure
+from structloss.structures.chain import native_engine, torch_engine
+from structloss.structures.chain.machines import Augmentation, MachineBatch, Source, combined
+from structloss.structures.chain.parts import Parts
+from structloss.structures.chain.strata import machine_strata, strata_levels
+from structloss.structures.checks import check_over, check_scale, check_shape
+from structloss.structures.engine import is_native
+
+_AGREEMENT = Agreement()
+
+
+class LinearChain(Structure):
+    """A batch of paths over K states, scored by every q states in a row; T positions, of which some may not count."""
+
+    _parts: Parts
+    _positions: Positions
+
+    def _like(self, parts: Parts) -> Self:
+        chain = type(self).__new__(type(self))
+        chain._parts, chain._positions = parts, self._positions
+        return chain
+
+    @property
+    def num_labels(self) -> int:
+        """How many labels there are, K."""
+        return self._parts.num_labels
+
+    @property
+    def lengths(self) -> Tensor:
+        """How many labels each example's outputs have, (B,)."""
+        return self._parts.lengths
+
+    @property
+    def _num_written(self) -> int:
+        """How many labels references and losses are about."""
+        return self.num_labels if self._parts.writer is None else self._parts.writer.num_labels
+
+    @property
+    def _one_each(self) -> bool:
+        """Whether a path writes a label for each of its states, so that a reference is aligned with it."""
+        return self._parts.writer is None or self._parts.writer.one_each
+
+    def __repr__(self) -> str:
+        p = self._parts
+        return (
+            f"{type(self).__name__}(batch={self._batch}, positions={p.num_positions}, labels={p.num_labels}, "
+            f"order={p.order}, {self.dtype}, {self.device})"
+        )
+
+    # --- The template ------------------------------------------------------------------------------------------------
+
+    @property
+    def _batch(self) -> int:
+        return self._parts.lengths.shape[0]
+
+    @property
+    def _potentials(self) -> tuple[Tensor, ...]:
+        return tuple(x for x in self._parts.potentials if x is not None)
+
+    def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
+        names = ("unary", "table", "start", "end")
+        there = [name for name, x in zip(names, self._parts.potentials, strict=True) if x is not None]
+        return self._like(self._parts.replace(**dict(zip(there, potentials, strict=True))))
+
+    def __getitem__(self, examples: int | slice | Tensor) -> Self:
+        """Some of the examples, as a batch of their own.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> len(sl.Chain(torch.zeros(5, 3, 2))[1:3])
+            2
+        """
+        index = self._example_numbers(examples)
+        result = self._like(self._parts.examples(index))
+        result._positions = self._positions.examples(index)
+        return result
+
+    def _times(self, factor: float) -> Self:
+        scaled = super()._times(factor)
+        machine = self._parts.machine
+        if machine is None:
+            return scaled
+        if factor == 0.0 and not machine.forbids:
+            return self._like(scaled._parts.replace(machine=None))
+        return self._like(scaled._parts.replace(machine=machine._replace(scale=factor * machine.scale)))
+
+    @property
+    def _native(self) -> bool:
+        return is_native(self.device)
+
+    @property
+    def _engine(self) -> Engine[Parts]:
+        return native_engine if self._native else torch_engine
+
+    def _choices(self, y: Tensor, name: str) -> Tensor:
+        check_shape(y, (self._batch, self._positions.width), name)
+        y = self._positions.compact_outputs(y)
+        absent = ((y == -1) | ~self._parts.within).all(2, keepdim=True) & (self.lengths > 0)[:, None]
+        checked = torch.where(absent, 0, y).flatten(0, 1)
+        check_labels(checked, self.lengths.repeat(y.shape[0]), self.num_labels, name, allow_unknown=False)
+        return y
+
+    def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
+        labels = torch.where(self._parts.within & exists[:, :, None], choices, -1)
+        return self._positions.spread_outputs(labels)
+
+    def _score(self, choices: Tensor) -> Tensor:
+        # Under torch.compile the gather of the torch engine is the faster graph.
+        compiling = torch.compiler.is_compiling()
+        score = native_engine.score if self._native and not compiling else torch_engine.score
+        absent = choices[..., :1] < 0  # a row of -1: there is no output
+        if not compiling and not absent.any():
+            return score(self._parts, choices)
+        value = score(self._parts, choices.clamp(min=0))
+        return torch.where(absent.any(2) & (self.lengths > 0), -math.inf, value)
+
+    def _best(self, k: int) -> Found:
+        return self._engine.best(self._parts, k)
+
+    def _draw(self, n: int, generator: torch.Generator | None) -> Found:
+        return self._engine.draw(self._parts, n, generator)
+
+    def _log_partition(self) -> Tensor:
+        return self._engine.log_partition(self._parts)
+
+    def _single(self) -> Tensor | None:
+        pinned = self._parts.pinned
+        if pinned is None or torch.compiler.is_compiling():
+            return None
+        return None if any_unknown(pinned.cpu().numpy(), self.lengths.cpu().numpy()) else pinned[None]
+
+    def _marginals(self) -> Tensor:
+        arcs = self._engine.marginals(self._parts)
+        arcs = arcs.reshape(*arcs.shape[:2], *(self.num_labels,) * self._parts.order)
+        return self._positions.spread(arcs)
+
+    def _check_same(self, other: Self) -> None:
+        p, f = self._parts, other._parts
+        same = p.order == f.order and p.num_labels == f.num_labels and p.num_positions == f.num_positions
+        if not same or p.lengths.shape != f.lengths.shape:
+            raise ValueError(f"other: got {other!r}, but wanted the batch, positions, labels and order of {self!r}")
+        if p.lengths is not f.lengths and not torch.compiler.is_compiling() and (p.lengths != f.lengths).any():
+            raise ValueError("other: got other lengths, but two structures are compared over the same outputs")
+
+    def _expectation(self, other: Self) -> Tensor:
+        return self._engine.expectation(self._parts, other._parts)
+
+    def _strings(self, y: Tensor) -> list[list[int]]:
+        writer = self._parts.writer
+        paths = [[k for k in row if k >= 0] for row in y.tolist()]
+        return paths if writer is None else [writer.write(path) for path in paths]
+
+    # --- Losses and references ---------------------------------------------------------------------------------------
+
+    def augment(self, loss: Loss, reference: Labels, scale: float = 1.0) -> Self:
+        """The same outputs, y scored by score(y) + scale * loss(what y writes, reference). It is a chain again.
+
+        Args:
+            loss: Hamming, or a loss with a machine such as EditDistance, SmithWaterman or NGram. With S machine states
+                a position, operations on the result cost S times what they cost on self.
+            reference: labels (B, T), a list of label sequences, or sets (B, T, K); -100 is unknown. It is as long as
+                the outputs for Hamming, and has a length of its own for losses that compare strings.
+            scale: a number; negative to subtract the loss.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> sl.Chain(torch.zeros(1, 2, 2)).augment(sl.Hamming(), torch.tensor([[0, 1]])).argmax()
+            tensor([[1, 0]])
+        """
+        check_scale(scale)
+        p = self._parts
+        if isinstance(loss, LocalLoss) and self._one_each:
+            costs = scale * self._costs(loss, reference)
+            return self._like(p.replace(unary=costs if p.unary is None else p.unary + costs))
+        added = Augmentation(self._machines(loss, reference), scale)
+        self._compile(added.batch)
+        return self._like(p.replace(machine=combined(p.machine, added)))
+
+    def _compile(self, batch: MachineBatch) -> None:
+        """Compile now: what is too large is an error here, and not wherever it is used first."""
+        _ = batch.automata
+
+    def _costs(self, loss: LocalLoss, reference: Labels) -> Tensor:
+        """What each state costs at each position, (B, T, K)."""
+        check_over(loss, "labels", self)
+        labels = as_aligned(reference, self._positions, self._num_written)
+        costs = loss.costs_of(labels, self.lengths, self._num_written, self.dtype)
+        writer = self._parts.writer
+        if writer is None:
+            return costs
+        return costs[:, :, torch.tensor(writer.write(range(self.num_labels)), device=costs.device)]
+
+    def _machines(self, loss: Loss, reference: Labels, absolute: bool = False) -> MachineBatch:
+        if not isinstance(loss, MachineLoss | LocalLoss):
+            raise TypeError(f"loss: got {loss!r}, but wanted a loss that a chain can carry, such as EditDistance()")
+        if torch.compiler.is_compiling():
+            raise NotImplementedError("augment: losses that are machines do not go into a compiled graph yet")
+        strings = self._references(reference)
+        lengths, K, writer = self.lengths.tolist(), self.num_labels, self._parts.writer
+
+        def make(b: int) -> LossAutomaton:
+            if writer is None:
+                return loss.machine(strings[b], K, lengths[b], absolute)
+            return writer.machine(loss, strings[b], lengths[b], absolute)
+
+        return MachineBatch(make, len(lengths), self._parts.num_positions, Source(loss, strings))
+
+    def _references(self, reference: Labels) -> list[String]:
+        """The references as strings."""
+        return as_strings(reference, self._batch, positions=self._positions if self._one_each else None)
+
+    def given(self, reference: Labels) -> Self:
+        """The outputs that agree with the reference wherever it is known (-100: unknown), scored as they were.
+
+        One output where every label is known; with unknown labels or sets of labels, all completions (partial
+        supervision). Of a chain whose states write strings, all the paths that write the reference.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> chain = sl.Chain(torch.tensor([[[0., 2.], [1., 0.]]]))
+            >>> chain.given(torch.tensor([[0, -100]])).argmax()
+            tensor([[0, 0]])
+            >>> chain.given(torch.tensor([[[True, True], [False, True]]])).argmax()
+            tensor([[1, 1]])
+        """
+        p = self._parts
+        if p.writer is not None:
+            return self.augment(_AGREEMENT, reference)
+        labels = as_aligned(reference, self._positions, self.num_labels)
+        if labels.dtype == torch.bool:
+            return self._forbidding(~labels)
+        if p.pinned is None:
+            return self._like(p.replace(pinned=labels))
+        # What is asked twice must agree twice: a label that was fixed before stays fixed, and clashes forbid.
+        clash = (p.pinned >= 0) & (labels >= 0) & (p.pinned != labels) & p.within
+        both = self._like(p.replace(pinned=torch.where(p.pinned >= 0, p.pinned, labels)))
+        return both._forbidding(clash[:, :, None].expand(*clash.shape, p.num_labels))
+
+    def _forbidding(self, labels: Tensor) -> Self:
+        """Without some labels at some positions, (B, T, K)."""
+        penalty = torch.where(labels, -math.inf, 0).to(self.dtype)
+        unary = self._parts.unary
+        return self._like(self._parts.replace(unary=penalty if unary is None else unary + penalty))
+
+    def strata(self, loss: Loss, reference: Labels, lowest: bool = False) -> Strata:
+        """The best output at each value of loss(y, reference), or the one of lowest score.
+
+        With V values, cost V times that of `argmax()`.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> chain = sl.Chain(torch.tensor([[[0., 2.], [1., 0.]]]))
+            >>> losses, outputs, _ = chain.strata(sl.Hamming(), torch.tensor([[0, 0]]))
+            >>> losses[:, 0], outputs[:, 0]
+            (tensor([0., 1., 2.]), tensor([[0, 0],
+                    [1, 0],
+                    [1, 1]]))
+        """
+        p = (self.detach()._times(-1.0) if lowest else self)._parts
+        with torch.no_grad():
+            if isinstance(loss, LocalLoss) and p.machine is None and self._one_each:
+                levels = strata_levels(self._costs(loss, reference), p.lengths)
+                engine = native_engine if self._native else torch_engine
+                best, labels = engine.strata(p, levels.next_stratum, levels.cost_class, levels.sizes)
+                within = torch.arange(levels.values.shape[1], device=best.device) < levels.sizes[:, :1]
+                losses, choices = levels.values.T.to(best.dtype), labels.transpose(0, 1)
+                exists = (within & (best > -math.inf)).T
+            else:
+                batch = self._machines(loss, reference, absolute=True)
+                search = native_engine.argmax_under if self._native else torch_engine.argmax
+                losses, choices, exists = machine_strata(p, batch, search)
+        return Strata(losses, self._outputs(choices, exists), exists)

@@ -1,0 +1,157 @@
+"""The tensors that score a batch of chains, as both engines read them."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structloss.kernels.levels import Potentials
+from structloss.structures.base import Found
+from structloss.structures.chain.machines import Augmentation
+from structloss.structures.chain.writers import Writer
+
+Maybe: TypeAlias = Tensor | None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """score(t, h, y) = unary[t, y] + start[y] (t = 0) + end[y] (t = length - 1) + table[t, h, y].
+
+    The history h is the last q - 1 labels as a number in base K, oldest first: H = K**(q-1) of them.
+    """
+
+    unary: Tensor | None  # (B, T, K)
+    table: Tensor | None  # (B, T, H, K), or (H, K) when shared; None for order 1
+    start: Tensor | None  # (K,)
+    end: Tensor | None  # (K,)
+    lengths: Tensor  # (B,)
+    pinned: Tensor | None  # (B, T): the only label allowed, or negative where every label is
+    order: int
+    machine: Augmentation | None = None  # what a loss that is not a sum over positions adds
+    writer: Writer | None = None  # what a path writes, where that is not the path itself
+    error_bound: Tensor | None = None  # (B,), of Z, relative, where the machine was truncated
+
+    @property
+    def shared(self) -> bool:
+        """Whether one table scores every position whose whole history exists (t >= q - 1)."""
+        return self.table is not None and self.table.dim() == 2
+
+    def replace(self, **changes: Any) -> Self:
+        """The same with some tensors exchanged."""
+        if self.error_bound is not None:  # what was proved of a sum says nothing of another
+            changes.setdefault("error_bound", torch.ones_like(self.error_bound))
+        changed = replace(self, **changes)
+        if "arrays" in self.__dict__ and changes.keys() == {"pinned"}:
+            changed.__dict__["arrays"] = self.arrays._replace(pinned=as_array(changed.pinned, torch.int64, 2))
+        return changed
+
+    def examples(self, index: Tensor) -> Self:
+        """Some of the examples."""
+
+        def own(x: Maybe) -> Maybe:
+            return None if x is None else x[index]
+
+        table = self.table if self.shared else own(self.table)
+        machine = None if self.machine is None else self.machine.examples(index.tolist())
+        return replace(
+            self, unary=own(self.unary), table=table, machine=machine, lengths=self.lengths[index],
+            pinned=own(self.pinned), error_bound=own(self.error_bound),
+        )  # fmt: skip
+
+    @property
+    def tensors(self) -> tuple[Maybe, Maybe, Maybe, Maybe, Tensor, Maybe, int]:
+        """All of it but the machine, in order."""
+        return self.unary, self.table, self.start, self.end, self.lengths, self.pinned, self.order
+
+    @property
+    def potentials(self) -> tuple[Maybe, Maybe, Maybe, Maybe]:
+        """What is differentiated."""
+        return self.unary, self.table, self.start, self.end
+
+    @cached_property
+    def arrays(self) -> Potentials:
+        """The same memory as arrays, for the kernels (CPU only)."""
+        return as_arrays(*self.tensors)
+
+    @property
+    def any_potential(self) -> Tensor:
+        """One of them: for its device and dtype."""
+        return like(self.unary, self.table)
+
+    @property
+    def num_labels(self) -> int:
+        """K."""
+        return self.any_potential.shape[-1]
+
+    @property
+    def num_positions(self) -> int:
+        """T."""
+        return self.any_potential.shape[1]
+
+    @property
+    def num_histories(self) -> int:
+        """H = K**(q-1)."""
+        return 1 if self.table is None else self.table.shape[-2]
+
+    def uniforms(self, n: int, generator: torch.Generator | None) -> Tensor:
+        """Numbers (n, B, T) from 0 to 1 to draw outputs with."""
+        shape = (n, self.lengths.shape[0], self.num_positions)
+        return torch.rand(shape, generator=generator, device=self.lengths.device, dtype=torch.float64)
+
+    @property
+    def within(self) -> Tensor:
+        """Whether each position is within its example's length, (B, T)."""
+        return torch.arange(self.num_positions, device=self.lengths.device) < self.lengths[:, None]
+
+
+def as_array(x: Maybe, dtype: torch.dtype, dims: int) -> np.ndarray[Any, Any]:
+    """The tensor's memory as an array, copied only where it has gaps; an array of size 0 for None."""
+    if x is None:
+        return _ABSENT[dtype, dims]
+    return x.detach().contiguous().numpy()
+
+
+_ABSENT = {
+    (dtype, dims): torch.empty((0,) * dims, dtype=dtype).numpy()
+    for dtype in (torch.float32, torch.float64, torch.int64)
+    for dims in (1, 2, 3, 4)
+}
+
+
+def as_arrays(
+    unary: Maybe, table: Maybe, start: Maybe, end: Maybe, lengths: Tensor, pinned: Maybe, order: int
+) -> Potentials:
+    """What the kernels read."""
+    dtype = like(unary, table).dtype
+    shared = table is not None and table.dim() == 2
+    return Potentials(
+        as_array(unary, dtype, 3),
+        as_array(table, dtype, 4)[None, None] if shared else as_array(table, dtype, 4),
+        as_array(start, dtype, 1),
+        as_array(end, dtype, 1),
+        as_array(lengths, torch.int64, 1),
+        as_array(pinned, torch.int64, 2),
+        shared,
+        order,
+    )
+
+
+def like(unary: Maybe, table: Maybe) -> Tensor:
+    """One of the potentials: for its device and dtype."""
+    if unary is None:
+        assert table is not None
+        return table
+    return unary
+
+
+def ranked(p: Parts, labels: Tensor | None, k: int) -> Found:
+    """What a search for the k best gives, from labels (B, k, T), -1 where there are fewer; None where T is 0."""
+    first = (torch.arange(k, device=p.lengths.device) == 0)[:, None]
+    if labels is None:
+        return Found(p.lengths.new_zeros(k, p.lengths.shape[0], 0), first.expand(k, p.lengths.shape[0]))
+    labels = labels.transpose(0, 1)
+    exists = (labels[:, :, 0] >= 0) | ((p.lengths == 0) & first)  # of length 0 there is one output, the empty one
+    return Found(labels.clamp(min=0), exists)

@@ -1,0 +1,1 @@
+"""Discrete variables and factors over any of them: exact, relaxed, or by messages."""

@@ -1,0 +1,128 @@
+"""In which order to eliminate the variables of a graph, and what that costs."""
+
+import heapq
+import itertools
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from structloss.kernels.elimination import Plan
+
+Ints = NDArray[np.int64]
+
+_KEPT = 512  # plans of graphs that were met before
+
+
+@dataclass(frozen=True)
+class Order:
+    """The variables in the order of elimination, and how many cells are visited in all: a measure of time and memory.
+
+    Where `order` is None the search was given up: more than `cells` are needed.
+    """
+
+    order: tuple[int, ...] | None
+    cells: float
+    width: int  # the most variables in a separator
+
+
+_lock = threading.Lock()
+_plans: OrderedDict[tuple[bytes, ...], tuple[Order, Plan | None]] = OrderedDict()
+
+
+def find_order(sizes: Sequence[int], scopes: Sequence[Sequence[int]], most: float) -> Order:
+    """Eliminate the variable whose bucket has the fewest cells, again and again; give up beyond `most` cells."""
+    neighbours: list[set[int]] = [set() for _ in sizes]
+    for scope in scopes:
+        for v in scope:
+            neighbours[v].update(scope)
+    for v, others in enumerate(neighbours):
+        others.discard(v)
+
+    def cost(v: int) -> int:
+        return sizes[v] * math.prod(sizes[u] for u in neighbours[v])
+
+    costs = [cost(v) for v in range(len(sizes))]
+    queue = [(c, v) for v, c in enumerate(costs)]
+    heapq.heapify(queue)
+    order: list[int] = []
+    total, width, gone = 0.0, 0, [False] * len(sizes)
+    while queue:
+        c, v = heapq.heappop(queue)
+        if gone[v] or c != costs[v]:
+            continue
+        total, width = total + c, max(width, len(neighbours[v]))
+        if total > most:
+            return Order(None, total, width)
+        order.append(v)
+        gone[v] = True
+        for u in neighbours[v]:
+            neighbours[u].update(neighbours[v])
+            neighbours[u].difference_update((u, v))
+        for u in neighbours[v]:
+            costs[u] = cost(u)
+            heapq.heappush(queue, (costs[u], u))
+    return Order(tuple(order), total, width)
+
+
+def plan_of(sizes: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequence[int]) -> Plan:
+    """The buckets of an order."""
+    place = {v: i for i, v in enumerate(order)}
+    waiting: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in order]  # items of each bucket: number, scope
+    for f, scope in enumerate(scopes):
+        waiting[min(place[v] for v in scope)].append((f, tuple(scope)))
+    n = len(order)
+    strides: list[int] = []
+    dims, separator, items, item, strides_at, messages, parent = [0], [], [0], [], [], [0], []
+    for i, v in enumerate(order):
+        others = sorted({u for _, scope in waiting[i] for u in scope if u != v})
+        for number, scope in waiting[i]:
+            item.append(number)
+            strides_at.append(len(strides))
+            own = dict(zip(scope, _strides([sizes[u] for u in scope]), strict=True))
+            strides += [own.get(u, 0) for u in (*others, v)]
+        separator += others
+        dims.append(len(separator))
+        items.append(len(item))
+        messages.append(messages[-1] + math.prod(sizes[u] for u in others))
+        if others:
+            after = min(place[u] for u in others)
+            waiting[after].append((-1 - i, tuple(others)))
+        parent.append(after if others else n)
+    return Plan(*(np.array(x, np.int64) for x in (
+        order, [sizes[v] for v in order], dims, separator, [sizes[u] for u in separator], items, item, strides_at,
+        strides, messages, parent,
+    )))  # fmt: skip
+
+
+def _strides(extents: Sequence[int]) -> list[int]:
+    """How far apart neighbouring labels of each axis are, the last axis fastest."""
+    result = [1] * len(extents)
+    for d in range(len(extents) - 2, -1, -1):
+        result[d] = result[d + 1] * extents[d + 1]
+    return result
+
+
+def elimination(sizes: Ints, slots: Ints, scope: Ints, most: float) -> tuple[Order, Plan | None]:
+    """The order, and its plan unless more than `most` cells are needed. Graphs that were met before are remembered.
+
+    Factor f is over the variables scope[slots[f] : slots[f + 1]].
+    """
+    key = (sizes.tobytes(), slots.tobytes(), scope.tobytes(), repr(most).encode())
+    with _lock:
+        if key in _plans:
+            _plans.move_to_end(key)
+            return _plans[key]
+    extents, flat, ends = sizes.tolist(), scope.tolist(), slots.tolist()
+    scopes = [flat[a:b] for a, b in itertools.pairwise(ends)]
+    order = find_order(extents, scopes, most)
+    found = order, None if order.order is None else plan_of(extents, scopes, order.order)
+    with _lock:
+        _plans[key] = found
+        if len(_plans) > _KEPT:
+            _plans.popitem(last=False)
+    return found

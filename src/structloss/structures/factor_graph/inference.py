@@ -1,0 +1,214 @@
+"""How the maxima and sums of a factor graph are found: one strategy for each method."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from structloss.structures.engine import is_native
+from structloss.structures.factor_graph import beliefs, native_engine, relaxation, torch_engine
+from structloss.structures.factor_graph.native_engine import Plans
+from structloss.structures.factor_graph.parts import Parts, Topology
+from structloss.structures.factor_graph.relaxation import Certificate, Solution
+
+Method = Literal["auto", "exact", "lp", "bp", "ilp"]
+Solver = Literal["dual", "highs"]
+
+AUTO = 2.0**22  # cells an example that "auto" eliminates exactly: some hundredths of a second
+MOST = 2.0**27  # and that "exact" does: a gigabyte
+_SWEEPS = 20_000
+
+
+class Inference:
+    """What finds maxima and sums; what a strategy does not give is an error with a sentence."""
+
+    name: ClassVar[str]
+
+    def _refusal(self, operation: str, wanted: str) -> NotImplementedError:
+        return NotImplementedError(f'{operation}: method="{self.name}" does not give it; wanted {wanted}')
+
+    def described(self, t: Topology) -> str:
+        """What it does with these graphs, and why."""
+        return self.name
+
+    def solve(self, p: Parts) -> Solution:
+        """The best answers, each with a certificate."""
+        raise self._refusal("max", '"exact", "lp" or "ilp"')
+
+    def lost(self, c: Certificate) -> Tensor:
+        """Where no point was met that is allowed, (B,)."""
+        return torch.zeros_like(c.converged)
+
+    def certain(self, operation: str, t: Topology) -> "Inference":
+        """A strategy whose answers are the best outputs for sure, for operations that ask again and again."""
+        raise self._refusal(operation, '"exact" or "ilp"')
+
+    def log_partition(self, p: Parts) -> Tensor:
+        """log Z, (B,), differentiable."""
+        raise self._refusal("log_partition", '"exact", or "bp" for an approximation of log_partition and marginals')
+
+    def expectation(self, p: Parts, f: Parts) -> Tensor:
+        """E[score under f], of what is drawn under p, (B,)."""
+        raise self._refusal("expectation", '"exact"')
+
+    def draw(self, p: Parts, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Outputs (n, B, N), and whether there are any, (B,)."""
+        raise self._refusal("sample", '"exact"')
+
+
+@dataclass(frozen=True)
+class Exact(Inference):
+    """Variable elimination, of at most so many cells an example.
+
+    Maxima and draws are not differentiated: the kernels find them under either engine.
+    """
+
+    name = "exact"
+    most: float = MOST
+
+    def fits(self, t: Topology) -> bool:
+        """Whether it takes no more cells."""
+        return all(plan is not None for _, _, plan in t.orders(self.most))
+
+    def cells(self, t: Topology) -> tuple[float, int]:
+        """The most cells of an example, and the greatest tree-width."""
+        orders = [order for _, order, _ in t.orders(self.most)]
+        return max((order.cells for order in orders), default=0.0), max((order.width for order in orders), default=0)
+
+    def described(self, t: Topology) -> str:
+        cells, width = self.cells(t)
+        return f"exact: elimination visits {cells:.0f} cells an example, tree-width {width}"
+
+    def _plans(self, operation: str, t: Topology) -> Plans:
+        plans = []
+        for group, order, plan in t.orders(self.most):
+            if plan is None:
+                other = 'method="bp" approximates log_partition and marginals, method="lp" bounds max'
+                raise ValueError(
+                    f"{operation}: example {group[0]} needs more than {order.cells:.2g} cells to eliminate its "
+                    f"variables (tree-width {order.width} or more), but the most is {self.most:.2g}; {other}"
+                )
+            plans.append((group, plan))
+        return plans
+
+    def solve(self, p: Parts) -> Solution:
+        return relaxation.whole(p, *native_engine.argmax(p, self._plans("max", p.topology)))
+
+    def certain(self, operation: str, t: Topology) -> Inference:
+        return self
+
+    def log_partition(self, p: Parts) -> Tensor:
+        log_partition = native_engine.log_partition if is_native(p.unary.device) else torch_engine.log_partition
+        return log_partition(p, self._plans("log_partition", p.topology))
+
+    def expectation(self, p: Parts, f: Parts) -> Tensor:
+        expectation = native_engine.expectation if is_native(p.unary.device) else torch_engine.expectation
+        return expectation(p, f, self._plans("expectation", p.topology))
+
+    def draw(self, p: Parts, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        device, shape = p.unary.device, (n, len(p.topology.sizes))
+        uniforms = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
+        labels, exists = native_engine.sample(p, self._plans("sample", p.topology), uniforms.cpu().numpy())
+        return torch.from_numpy(p.topology.outputs(labels)).to(device), torch.from_numpy(exists).to(device)
+
+
+@dataclass(frozen=True)
+class Relaxed(Inference):
+    """The linear relaxation over the local marginal polytope."""
+
+    name = "lp"
+    solver: Solver
+    tolerance: float
+
+    def described(self, t: Topology) -> str:
+        return f"lp, by {self.solver}"
+
+    def solve(self, p: Parts) -> Solution:
+        if self.solver == "dual":
+            return relaxation.dual(p, self.tolerance, _SWEEPS)
+        from structloss.structures.factor_graph import highs
+
+        return highs.solve(p, integral=False)
+
+    def lost(self, c: Certificate) -> Tensor:
+        return ~c.converged & (c.violation > self.tolerance)
+
+
+class Integer(Inference):
+    """Integer programming by HiGHS."""
+
+    name = "ilp"
+
+    def described(self, t: Topology) -> str:
+        return "ilp, by highs"
+
+    def solve(self, p: Parts) -> Solution:
+        from structloss.structures.factor_graph import highs
+
+        return highs.solve(p, integral=True)
+
+    def certain(self, operation: str, t: Topology) -> Inference:
+        return self
+
+
+@dataclass(frozen=True)
+class BeliefPropagation(Inference):
+    """Belief propagation, plain or tree-reweighted, for sums."""
+
+    name = "bp"
+    tolerance: float
+    reweighted: bool
+
+    def log_partition(self, p: Parts) -> Tensor:
+        return beliefs.log_partition(p, self.tolerance, self.reweighted)
+
+
+@dataclass(frozen=True)
+class Auto(Inference):
+    """Elimination of what it fits; maxima are else relaxed, and sums an error."""
+
+    name = "auto"
+    relaxed: Relaxed
+    exact: Exact = Exact(AUTO)
+
+    def _chosen(self, t: Topology) -> Inference:
+        return self.exact if self.exact.fits(t) else self.relaxed
+
+    def described(self, t: Topology) -> str:
+        if self.exact.fits(t):
+            return self.exact.described(t)
+        cells, _ = self.exact.cells(t)
+        return f"{self.relaxed.described(t)}: elimination would visit more than {cells:.2g} cells an example"
+
+    def solve(self, p: Parts) -> Solution:
+        return self._chosen(p.topology).solve(p)
+
+    def lost(self, c: Certificate) -> Tensor:
+        return self.relaxed.lost(c)
+
+    def certain(self, operation: str, t: Topology) -> Inference:
+        return Exact() if self.exact.fits(t) else super().certain(operation, t)
+
+    def log_partition(self, p: Parts) -> Tensor:
+        return self.exact.log_partition(p)
+
+    def expectation(self, p: Parts, f: Parts) -> Tensor:
+        return self.exact.expectation(p, f)
+
+    def draw(self, p: Parts, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        return self.exact.draw(p, n, generator)
+
+
+def inference_of(method: Method, solver: Solver, tolerance: float, reweighted: bool) -> Inference:
+    """The strategy of a method."""
+    if solver not in get_args(Solver):
+        raise ValueError(f'solver: got {solver!r}, but wanted "dual" or "highs"')
+    if not tolerance > 0:
+        raise ValueError(f"tolerance: got {tolerance}, but wanted a positive number")
+    relaxed = Relaxed(solver, tolerance)
+    strategies = (Auto(relaxed), Exact(), relaxed, Integer(), BeliefPropagation(tolerance, reweighted))
+    for strategy in strategies:
+        if strategy.name == method:
+            return strategy
+    raise ValueError(f"method: got {method!r}, but wanted one of {', '.join(x.name for x in strategies)}")

@@ -1,0 +1,77 @@
+"""What asks for maxima again and again: the k best outputs, and the best at each value of a loss."""
+
+import heapq
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structloss.structures.base import Found, Strata
+from structloss.structures.factor_graph.parts import Parts
+from structloss.structures.factor_graph.readers import Reading
+from structloss.structures.factor_graph.relaxation import Solution
+
+Solve = Callable[[Parts], Solution]
+
+
+def ranked(p: Parts, solve: Solve, k: int) -> Found:
+    """The k best outputs (k, B, N) of graphs."""
+    t = p.topology
+    outputs, exists = np.full((k, t.batch, t.width), -1), np.zeros((k, t.batch), bool)
+    for b in range(t.batch):
+        for i, y in enumerate(_best_outputs(p.examples(np.array([b])), solve, k)):
+            outputs[i, b, : len(y)], exists[i, b] = y, True
+    return Found(*(torch.from_numpy(x).to(p.unary.device) for x in (outputs, exists)))
+
+
+def _best_outputs(p: Parts, solve: Solve, k: int) -> list[list[int]]:
+    """The k best of one example (Lawler 1972).
+
+    The rest of the outputs is split by the first variable that differs, and the best of each part is found by itself:
+    k times the number of variables of them.
+    """
+    count = int(p.topology.visible[0])
+    begin, base = p.graph.labels, p.unary.detach()
+
+    def best(struck: list[int]) -> tuple[float, list[int]] | None:
+        unary = base.clone()
+        unary[struck] = -math.inf
+        left = p.with_scores(unary, p.tables.detach())
+        labels = solve(left).labels
+        score = float(left.score(labels.clip(0)[None])) if (labels >= 0).all() else -math.inf
+        return (-score, labels[:count].tolist()) if score > -math.inf else None
+
+    first = best([])
+    queue: list[tuple[float, list[int], list[int]]] = [(*first, [])] if first else []
+    outputs: list[list[int]] = []
+    while queue and len(outputs) < k:
+        _, y, struck = heapq.heappop(queue)
+        outputs.append(y)
+        fixed = list(struck)
+        for v in range(count):
+            labels = range(int(begin[v]), int(begin[v + 1]))
+            part = [*fixed, labels[y[v]]]
+            if len(set(part).intersection(labels)) < len(labels):
+                other = best(part)
+                if other is not None:
+                    heapq.heappush(queue, (*other, part))
+            fixed += [label for label in labels if label != labels[y[v]]]
+    return outputs
+
+
+def strata(reading: Reading, like: Tensor, best: Callable[[Reading], tuple[Tensor, Tensor]]) -> Strata:
+    """The best output at each value of absolute machines: one search for each, best(what is left of the reading).
+
+    It gives outputs (B, N), -1 where there is none, and whether there are any, (B,).
+    """
+    values = [reader.values for reader in reading.readers]
+    rows: list[tuple[Tensor, Tensor, Tensor]] = []
+    for i in range(max(1, *map(len, values), 0)):
+        here = np.array([x[i] if i < len(x) else math.nan for x in values], np.float64)
+        readers = tuple(reader.coming_to(value) for reader, value in zip(reading.readers, here.tolist(), strict=True))
+        losses = torch.from_numpy(np.nan_to_num(here)[reading.of]).to(like)
+        rows.append((losses, *best(replace(reading, readers=readers))))
+    return Strata(*(torch.stack(x) for x in zip(*rows, strict=True)))

@@ -1,0 +1,1 @@
+"""Explicit acyclic graphs: lattices, and their products with loss machines."""

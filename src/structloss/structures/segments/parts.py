@@ -1,0 +1,110 @@
+"""The tensors that score the ways to cut frames into segments, as both engines read them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from structloss.kernels.segmentation import Segments
+
+Maybe = Tensor | None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a segment scores: see `kernels.segmentation`. What stands beyond a length is a number, and never matters.
+
+    The segments of an example are in states 0, 1, ..., or, where there are transitions, in any.
+    """
+
+    opening: Tensor  # (B, T, K), of a segment of state k that starts at frame t
+    frames: Tensor  # (B, T, K), of frame t in state k
+    durations: Tensor  # (B, D, K), of d + 1 frames
+    rates: Tensor | None  # (B, K, D, D), of a duration after another; 0 for state 0
+    transitions: Tensor | None  # (K + 1, K): row 0 of the first segment, row k + 1 of what follows state k
+    final: Tensor  # (B, K + 1), of ending with state j - 1
+    lengths: Tensor  # (B,)
+    limits: Tensor  # (B, T), the most frames that a segment can have which starts there
+    counts: Tensor  # (B,), how many segments there are, where there are no transitions
+    shortest: int
+    longest_first: bool = False  # which of two outputs comes first, where they differ by a duration
+
+    def replace(self, **changes: Any) -> Self:
+        """The same with some tensors exchanged."""
+        return replace(self, **changes)
+
+    @property
+    def potentials(self) -> tuple[Tensor, Tensor, Tensor, Maybe, Maybe, Tensor]:
+        """What is differentiated."""
+        return self.opening, self.frames, self.durations, self.rates, self.transitions, self.final
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """A function of each of the potentials."""
+        names = ("opening", "frames", "durations", "rates", "transitions", "final")
+        found = (None if x is None else function(x) for x in self.potentials)
+        return self.replace(**dict(zip(names, found, strict=True)))
+
+    def examples(self, index: Tensor) -> Self:
+        """Some of the examples."""
+        names = ("opening", "frames", "durations", "rates", "final", "lengths", "limits", "counts")
+        own = {name: getattr(self, name) for name in names}
+        return self.replace(**{name: None if x is None else x[index] for name, x in own.items()})
+
+    def with_rates(self) -> Self:
+        """The same with rates, of 0 where there are none."""
+        if self.rates is not None:
+            return self
+        batch, longest, states = self.durations.shape
+        return self.replace(rates=self.durations.new_zeros(batch, states, longest, longest))
+
+    @property
+    def within(self) -> Tensor:
+        """Whether each frame is within its example's length, (B, T)."""
+        return torch.arange(self.opening.shape[1], device=self.lengths.device) < self.lengths[:, None]
+
+    @property
+    def num_nodes(self) -> tuple[int, int, int]:
+        """(T + 1, P, K + 1): P is D with rates, and 1 without."""
+        _, frames, states = self.opening.shape
+        return frames + 1, self.durations.shape[1] if self.rates is not None else 1, states + 1
+
+    @cached_property
+    def arrays(self) -> Segments:
+        """What the kernels read, in float64 on the CPU."""
+
+        def scores(x: Maybe, dims: int) -> NDArray[np.float64]:
+            return np.zeros((0,) * dims) if x is None else x.detach().double().cpu().contiguous().numpy()
+
+        return Segments(
+            opening=scores(self.opening, 3),
+            frames=scores(self.frames, 3),
+            durations=scores(self.durations, 3),
+            rates=scores(self.rates, 4),
+            transitions=scores(self.transitions, 2),
+            final=scores(self.final, 2),
+            lengths=self.lengths.cpu().contiguous().numpy(),
+            limits=self.limits.cpu().contiguous().numpy(),
+            counts=self.counts.cpu().contiguous().numpy(),
+            shortest=self.shortest,
+        )
+
+
+def following_start(starts: Tensor, lengths: Tensor) -> Tensor:
+    """Of each frame, the next one after it at which starts (..., B, T) is True, or else the end, (..., B, T)."""
+    places = torch.arange(starts.shape[-1], device=starts.device)
+    ends = lengths[:, None].expand(*starts.shape[:-1], 1)
+    if len(places) == 0:
+        return ends[..., :0]
+    here_or_later = torch.where(starts, places, lengths[:, None]).flip(-1).cummin(-1).values.flip(-1)
+    return torch.cat([here_or_later, ends], -1)[..., 1:]
+
+
+def limits_of(starts: Tensor, lengths: Tensor) -> Tensor:
+    """The most frames of a segment from each frame on, where the next must start wherever starts (B, T) is True."""
+    places = torch.arange(starts.shape[-1], device=starts.device)
+    return (following_start(starts, lengths) - places).clamp(min=0)

@@ -1,0 +1,283 @@
+"""Segmentation: frames cut into segments whose names are known, as in the alignment of a recording to its phones."""
+
+import math
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structloss.kernels.segmentation_max import Levels
+from structloss.losses import LocalLoss, Loss
+from structloss.losses.references import UNKNOWN, Labels, as_lengths
+from structloss.structures.checks import at_least_float32, check_over, check_scale, check_shape
+from structloss.structures.segments.parts import Parts, limits_of
+from structloss.structures.segments.segmental import Segmental, check_alike, check_scores, longest_duration
+from structloss.structures.segments.strata import levels_of
+
+
+class Segmentation(Segmental):
+    r"""A batch of ways to cut T frames into N segments, in order, that cover all frames.
+
+    The outputs y are the frames where the segments start, :math:`0 = y_0 < y_1 < \ldots < y_{N-1}` (McAllester 2010,
+    section 6, counts from 1). With :math:`d_n = y_{n+1} - y_n` the duration of segment n, the last of which ends where
+    the frames do,
+
+    .. math:: \text{score}(y) = \sum_n \Big( \text{boundary}[n, y_n]
+              + \sum_{t = y_n}^{y_n + d_n - 1} \text{frames}[n, t] + \text{durations}[n, d_n - 1] \Big)
+              + \sum_{n \ge 1} \text{rates}[n, d_{n-1} - 1, d_n - 1]
+
+    Sums and maxima cost N * T * D, where D is the longest duration, and N * T * D**2 with rates; only starts from which
+    all frames can be covered are visited. Memory N * T, and N * T * D with rates.
+
+    Args:
+        boundary: floating-point (B, N, T), of segment n starting at frame t. -inf forbids, here and below.
+        frames: (B, N, T), of frame t being in segment n.
+        durations: (B, N, D), of segment n having d + 1 frames; no segment is longer than D.
+        rates: (B, N, D, D), of segment n having d + 1 frames after e + 1 of segment n - 1, at [n, e, d]. At least one
+            of these four is given; `lengths` too where neither boundary nor frames are.
+        lengths: how many frames each example has, integers (B,), 0 to T, or a boolean mask (B, T); by default T.
+        segments: how many segments each example has, integers (B,), 0 to N; by default N. What stands beyond a length
+            or a number of segments never matters.
+        min_duration, max_duration: the fewest and the most frames of a segment, by default 1 and D, or T.
+
+    Outputs are int64 (B, N), -1 beyond an example's segments; `decode` gives them as lists. `marginals()` is the
+    probability that segment n starts at frame t, (B, N, T). An example that cannot be cut so has no output: its
+    `log_partition()` and `max()` are -inf with zero gradient, its `argmax()` is -1. bfloat16 and float16 are computed
+    and returned in float32.
+
+    Example:
+        >>> import torch, structloss as sl
+        >>> boundary = torch.tensor([[[0., 0., 0., 0.], [0., 1., 3., 1.]]])  # B = 1, N = 2, T = 4
+        >>> segmentation = sl.Segmentation(boundary)
+        >>> segmentation.argmax(), segmentation.max()
+        (tensor([[0, 2]]), tensor([3.]))
+        >>> segmentation.log_partition()  # of three ways
+        tensor([3.2395])
+        >>> segmentation.augment(sl.BoundaryTolerance(0), [[0, 1]], scale=-6.).argmax()
+        tensor([[0, 1]])
+    """
+
+    def __init__(
+        self,
+        boundary: Tensor | None = None,
+        frames: Tensor | None = None,
+        durations: Tensor | None = None,
+        rates: Tensor | None = None,
+        lengths: Tensor | Sequence[int] | None = None,
+        segments: Tensor | Sequence[int] | None = None,
+        min_duration: int = 1,
+        max_duration: int | None = None,
+    ) -> None:
+        given = {"boundary": boundary, "frames": frames, "durations": durations, "rates": rates}
+        scores = {name: x for name, x in given.items() if x is not None}
+        batch, N, T, device, dtype = _sizes(scores, lengths)
+        own_lengths = as_lengths(lengths, batch, T, device)
+        counts = _as_counts(segments, batch, N, device)
+        longest = {name: x.shape[2] for name, x in scores.items() if name in ("durations", "rates")}
+        D = longest_duration(longest, T, min_duration, max_duration)
+        named = torch.arange(N, device=device) < counts[:, None]
+        within = named[:, :, None] & (torch.arange(T, device=device) < own_lengths[:, None])[:, None]
+        later = named & (torch.arange(N, device=device) > 0)
+        most = next(iter(longest.values()), 0)
+        wanted = {
+            "boundary": ((T,), within),
+            "frames": ((T,), within),
+            "durations": ((most,), named[:, :, None]),
+            "rates": ((most, most), later[:, :, None, None]),
+        }
+        checked = {}
+        for name, x in scores.items():
+            shape, mask = wanted[name]
+            checked[name] = check_scores(x, name, (batch, N, *shape), mask).to(dtype)
+        zeros = torch.zeros((batch, N, 1), device=device, dtype=dtype)
+        ends = torch.arange(N + 1, device=device) == counts[:, None]
+        parts = Parts(
+            opening=checked.get("boundary", zeros.expand(batch, N, T)).transpose(1, 2),
+            frames=checked.get("frames", zeros.expand(batch, N, T)).transpose(1, 2),
+            durations=checked.get("durations", zeros.expand(batch, N, D))[:, :, :D].transpose(1, 2),
+            rates=checked["rates"][:, :, :D, :D] if rates is not None else None,
+            transitions=None,
+            final=torch.where(ends, 0.0, -math.inf).to(dtype),
+            lengths=own_lengths,
+            limits=limits_of(torch.zeros((batch, T), dtype=torch.bool, device=device), own_lengths),
+            counts=counts,
+            shortest=min_duration,
+        )
+        self._parts, self._only = parts, None
+
+    @property
+    def segments(self) -> Tensor:
+        """How many segments each example has, (B,)."""
+        return self._parts.counts
+
+    def __repr__(self) -> str:
+        return self._repr(segments=self._parts.opening.shape[2])
+
+    def _named(self) -> Tensor:
+        """Whether each segment is one of its example's, (B, N)."""
+        counts = self._parts.counts
+        return torch.arange(self._parts.opening.shape[2], device=counts.device) < counts[:, None]
+
+    def _choices(self, y: Tensor, name: str) -> Tensor:
+        batch, T, N = self._parts.opening.shape
+        check_shape(y, (batch, N), name)
+        named = self._named()
+        # A row of -1 is also what argmax() gives where there is no output.
+        absent = ((y == -1) | ~named).all(2, keepdim=True)
+        wrong = self._wrong(y) & ~absent
+        if wrong.any():
+            i, b, n = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                f"{name}: the starts of example {b} are {y[i, b].tolist()}, wrong from segment {n} on: wanted 0 "
+                f"first, then growing frames up to {int(self._parts.lengths[b]) - 1}, "
+                f"{int(self._parts.counts[b])} in all"
+            )
+        return self._scattered(torch.where(named & ~absent, y, T))
+
+    def _wrong(self, starts: Tensor) -> Tensor:
+        """Of starts (..., B, N), which do not follow the one before them, or are outside; unknown ones may be any."""
+        known = (starts != UNKNOWN) & self._named()
+        latest = torch.where(known, starts, -1).cummax(-1).values
+        before = torch.cat([torch.full_like(latest[..., :1], -1), latest[..., :-1]], -1)
+        first = torch.arange(starts.shape[-1], device=starts.device) == 0
+        outside = (starts >= self._parts.lengths[:, None]) | (first & (starts != 0))
+        return known & ((starts <= before) | outside)
+
+    def _scattered(self, starts: Tensor) -> Tensor:
+        """Marks (..., B, T) of starts (..., B, N), T for none."""
+        _, T, N = self._parts.opening.shape
+        marks = starts.new_full((*starts.shape[:-1], T + 1), -1)
+        return marks.scatter(-1, starts, torch.arange(N, device=starts.device).expand_as(starts))[..., :T]
+
+    def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
+        T, N = self._parts.opening.shape[1:]
+        starts = choices.new_full((*choices.shape[:-1], N + 1), -1)
+        places = torch.arange(T, device=choices.device).expand_as(choices)
+        starts = starts.scatter(-1, torch.where(choices >= 0, choices, N), places)[..., :N]
+        return torch.where(exists[:, :, None], starts, -1)
+
+    def _strings(self, y: Tensor) -> list[list[int]]:
+        return [[start for start in row if start >= 0] for row in y.tolist()]
+
+    def _marginals(self) -> Tensor:
+        return super()._marginals().transpose(1, 2)
+
+    def augment(self, loss: Loss, reference: Labels, scale: float = 1.0) -> Self:
+        """The same outputs, y scored by score(y) + scale * loss(y, reference). It is a Segmentation again, at no cost.
+
+        Args:
+            loss: BoundaryTolerance or BoundaryInsensitive: one that is a sum over boundaries.
+            reference: starts (B, N), -100 where one is unknown, or a list of each example's.
+            scale: a number; negative to subtract the loss.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> sl.Segmentation(torch.zeros(1, 2, 9)).augment(sl.BoundaryInsensitive(1), [[0, 3]]).argmax()
+            tensor([[0, 8]])
+        """
+        check_scale(scale)
+        p, costs = self._parts, self._costs(loss, reference, self._parts.opening.dtype)
+        return self._like(p.replace(opening=p.opening + scale * costs), self._only)
+
+    def _costs(self, loss: Loss, reference: Labels, dtype: torch.dtype) -> Tensor:
+        """(B, T, N)"""
+        if not isinstance(loss, LocalLoss):
+            raise TypeError(
+                f"loss: got {loss!r}, which compares what outputs write, but all outputs of a Segmentation write the "
+                "same names; wanted a sum over boundaries such as BoundaryTolerance(1)"
+            )
+        check_over(loss, "boundaries", self)
+        p = self._parts
+        return loss.costs_of(self._reference(reference), p.counts, p.opening.shape[1], dtype).transpose(1, 2)
+
+    def _reference(self, reference: Labels) -> Tensor:
+        """References (B, N), -1 beyond an example's segments."""
+        p = self._parts
+        starts = self._padded(reference, p.counts, p.opening.shape[2], "segments")
+        named = self._named()
+        wrong = named & (starts != UNKNOWN) & ((starts < 0) | (starts >= p.lengths[:, None]))
+        if wrong.any():
+            b, n = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                f"reference: reference[{b}, {n}] is {int(starts[b, n])}, but starts are 0 to "
+                f"{int(p.lengths[b]) - 1}, or {UNKNOWN} for unknown"
+            )
+        return torch.where(named, starts, -1)
+
+    def given(self, reference: Labels) -> Self:
+        """The outputs that agree with the reference wherever it is known (-100: unknown), scored as they were.
+
+        None, where a known duration is shorter or longer than allowed.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> boundary = torch.tensor([[[0., 0., 0., 0.], [0., 1., 3., 1.], [0., 0., 0., 2.]]])
+            >>> sl.Segmentation(boundary).given([[0, -100, 2]]).argmax()
+            tensor([[0, 1, 2]])
+        """
+        p, starts = self._parts, self._reference(reference)
+        wrong = self._wrong(starts)
+        if wrong.any():
+            b, n = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                f"reference: reference[{b}, {n}] is {int(starts[b, n])}, but starts grow from 0 on, segment by segment"
+            )
+        known, T = starts >= 0, p.opening.shape[1]
+        elsewhere = known[:, None] & (torch.arange(T, device=starts.device)[:, None] != starts[:, None])
+        marks = self._scattered(torch.where(known, starts, T))
+        only = marks if self._only is None and bool((known | ~self._named()).all()) else self._only
+        limits = torch.minimum(p.limits, limits_of(marks >= 0, p.lengths))
+        return self._like(p.replace(opening=p.opening.masked_fill(elsewhere, -math.inf), limits=limits), only)
+
+    def _levels(self, loss: Loss, reference: Labels) -> Levels:
+        p = self._parts
+        costs = self._costs(loss, reference, torch.float64).contiguous().cpu().numpy()
+        lengths, counts, steps = p.lengths.tolist(), p.counts.tolist(), []
+        for b, (length, count) in enumerate(zip(lengths, counts, strict=True)):
+            reach = [(n * p.shortest, length - (count - n) * p.shortest + 1) for n in range(count)]
+            steps.append([costs[b, begin if n else 0 : end if n else 1, n] for n, (begin, end) in enumerate(reach)])
+        steps = [own if all(map(len, own)) else [np.zeros(1) for _ in own] for own in steps]  # what cannot be cut
+        return levels_of(costs, steps, p, by_frame=False)
+
+
+def _sizes(
+    scores: dict[str, Tensor], lengths: Tensor | Sequence[int] | None
+) -> tuple[int, int, int, torch.device, torch.dtype]:
+    """B, N, T, and the device and precision of all scores."""
+    if not scores:
+        raise ValueError("boundary: got None, but wanted at least one of boundary, frames, durations and rates")
+    check_alike(scores)
+    for name, x in scores.items():
+        dims = 4 if name == "rates" else 3
+        if x.dim() != dims or 0 in x.shape[1:] or (dims == 4 and x.shape[2] != x.shape[3]):
+            wanted = {"durations": "(B, N, D)", "rates": "(B, N, D, D)"}.get(name, "(B, N, T)")
+            raise ValueError(f"{name}: got shape {tuple(x.shape)}, but wanted {wanted}, with none of them 0 but B")
+    like = next(iter(scores.values()))
+    framed = [x.shape[2] for name, x in scores.items() if name in ("boundary", "frames")]
+    if not framed and lengths is None:
+        raise ValueError("lengths: got None, but they are wanted where neither boundary nor frames are given")
+    frames = framed[0] if framed else _most_frames(torch.as_tensor(lengths))
+    return like.shape[0], like.shape[1], frames, like.device, at_least_float32(like).dtype
+
+
+def _most_frames(lengths: Tensor) -> int:
+    """T, of lengths or of a mask."""
+    if lengths.dim() == 2:
+        return lengths.shape[1]
+    return int(lengths.max()) if lengths.numel() else 0
+
+
+def _as_counts(segments: Tensor | Sequence[int] | None, batch: int, most: int, device: torch.device) -> Tensor:
+    """How many segments each example has, (B,)."""
+    counts = torch.full((batch,), most) if segments is None else torch.as_tensor(segments)
+    if counts.is_floating_point() or counts.dtype == torch.bool:
+        raise TypeError(f"segments: got {counts.dtype}, but wanted integers (B,)")
+    if counts.shape != (batch,):
+        raise ValueError(f"segments: got shape {tuple(counts.shape)}, but wanted ({batch},), one for each example")
+    wrong = (counts < 0) | (counts > most)
+    if wrong.any():
+        b = int(wrong.int().argmax())
+        raise ValueError(f"segments: segments[{b}] is {int(counts[b])}, but wanted 0 to {most}, the segments named")
+    return counts.to(device=device, dtype=torch.int64)

@@ -1,0 +1,322 @@
+"""SemiMarkov: frames cut into segments whose labels are to be found, with transitions between them."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structloss.kernels.segmentation_max import Levels
+from structloss.losses import LocalLoss, Loss, MachineLoss
+from structloss.losses.agreement import Agreement
+from structloss.losses.references import UNKNOWN, Labels, String, as_lengths, as_strings, is_sets
+from structloss.structures.base import Found, Strata
+from structloss.structures.checks import at_least_float32, check_over, check_scale, check_shape
+from structloss.structures.graph.lattice import Lattice
+from structloss.structures.segments.explicit import ExplicitGraph, marks_of, starting
+from structloss.structures.segments.parts import Parts, limits_of
+from structloss.structures.segments.segmental import Segmental, check_alike, check_scores, longest_duration
+from structloss.structures.segments.strata import levels_of
+
+_AGREEMENT = Agreement()
+
+
+class _Added(NamedTuple):
+    """A loss over what is written, None for agreement with it, its references, and a scale."""
+
+    loss: MachineLoss | None
+    strings: list[String]
+    scale: float
+
+
+class SemiMarkov(Segmental):
+    r"""A batch of ways to cut T frames into segments, as many as one likes, each with one of K labels.
+
+    An output y marks the frames where segments start: :math:`y_t` is the label of the segment that starts at frame t,
+    -1 where none does. With segments :math:`i = 1, \ldots, m` that have label :math:`k_i`, start at :math:`t_i` and
+    have :math:`d_i` frames (the semi-Markov CRF of Sarawagi and Cohen 2004),
+
+    .. math:: \text{score}(y) = \text{start}[k_1] + \sum_i \Big( \text{boundary}[t_i, k_i]
+              + \sum_{t = t_i}^{t_i + d_i - 1} \text{frames}[t, k_i] + \text{durations}[k_i, d_i - 1] \Big)
+              + \sum_{i > 1} \text{transitions}[k_{i-1}, k_i] + \text{end}[k_m]
+
+    Sums and maxima cost T * K * (D + K), where D is the longest duration; memory T * K. Neighbouring segments may have
+    the same label unless transitions forbid it.
+
+    Args:
+        boundary: floating-point (B, T, K), of a segment with label k starting at frame t. -inf forbids, here and below.
+        frames: (B, T, K), of frame t being in a segment with label k. At least one of these two is given.
+        durations: (K, D) or (B, K, D), of a segment with label k having d + 1 frames; none is longer than D.
+        transitions: (K, K), from row to column, between the labels of neighbouring segments.
+        start, end: (K,), of the first and of the last label.
+        lengths: how many frames each example has, integers (B,), 0 to T, or a boolean mask (B, T); by default T.
+        min_duration, max_duration: the fewest and the most frames of a segment, by default 1 and D, or T.
+
+    Outputs are int64 (B, T), -1 beyond a length and in examples that have no output; `decode` gives the labels of their
+    segments. `marginals()` is the probability that a segment with label k starts at frame t, (B, T, K). Of several best
+    outputs the lexicographically smallest is the one that starts its next segment later.
+
+    Example:
+        >>> import torch, structloss as sl
+        >>> frames = torch.tensor([[[0., 1.], [0., 2.], [3., 0.], [1., 0.]]])  # B = 1, T = 4, K = 2
+        >>> semi = sl.SemiMarkov(frames=frames, transitions=torch.tensor([[-9., 0.], [0., -9.]]))
+        >>> semi.argmax(), semi.decode(), semi.max()
+        (tensor([[ 1, -1,  0, -1]]), [[1, 0]], tensor([7.]))
+        >>> semi.frame_labels(semi.argmax())
+        tensor([[1, 1, 0, 0]])
+        >>> semi.expected(sl.Hamming(), torch.tensor([[1, -1, 0, -1]]))
+        tensor([0.7045])
+    """
+
+    _added: tuple["_Added", ...]  # what losses over strings add, through the explicit graph
+    _explicit: ExplicitGraph
+
+    def __init__(
+        self,
+        boundary: Tensor | None = None,
+        frames: Tensor | None = None,
+        durations: Tensor | None = None,
+        transitions: Tensor | None = None,
+        start: Tensor | None = None,
+        end: Tensor | None = None,
+        lengths: Tensor | Sequence[int] | None = None,
+        min_duration: int = 1,
+        max_duration: int | None = None,
+    ) -> None:
+        shared = {"durations": durations, "transitions": transitions, "start": start, "end": end}
+        named = {"boundary": boundary, "frames": frames, **shared}
+        scores = {name: x for name, x in named.items() if x is not None}
+        if boundary is None and frames is None:
+            raise ValueError("frames: got None, but wanted boundary, frames, or both")
+        check_alike(scores)
+        like = next(iter(scores.values()))
+        if like.dim() != 3 or like.shape[2] == 0:
+            name = next(iter(scores))
+            raise ValueError(f"{name}: got shape {tuple(like.shape)}, but wanted (B, T, K) with K at least 1")
+        batch, T, K = like.shape
+        dtype, device = at_least_float32(like).dtype, like.device
+        own_lengths = as_lengths(lengths, batch, T, device)
+        within = (torch.arange(T, device=device) < own_lengths[:, None])[:, :, None]
+        all_of_it = torch.ones((), dtype=torch.bool, device=device)
+        given = {} if durations is None else {"durations": durations.shape[-1]}
+        D = longest_duration(given, T, min_duration, max_duration)
+        shapes = {"boundary": (batch, T, K), "frames": (batch, T, K), "transitions": (K, K), "start": (K,), "end": (K,)}
+        if durations is not None:
+            shared_durations = durations.dim() == 2
+            shapes["durations"] = (K, durations.shape[-1]) if shared_durations else (batch, K, durations.shape[-1])
+        checked = {
+            name: check_scores(x, name, shapes[name], within if x.dim() == 3 and name != "durations" else all_of_it).to(
+                dtype
+            )
+            for name, x in scores.items()
+        }
+        zeros = torch.zeros(1, device=device, dtype=dtype)
+        rows = [checked.get("start", zeros.expand(K))[None], checked.get("transitions", zeros.expand(K, K))]
+        ends = [zeros, checked.get("end", zeros.expand(K))]
+        self._parts = Parts(
+            opening=checked.get("boundary", zeros.expand(batch, T, K)),
+            frames=checked.get("frames", zeros.expand(batch, T, K)),
+            durations=checked.get("durations", zeros.expand(K, D))[..., :D].expand(batch, K, D).transpose(1, 2),
+            rates=None,
+            transitions=torch.cat(rows),
+            final=torch.cat(ends).expand(batch, K + 1),
+            lengths=own_lengths,
+            limits=limits_of(torch.zeros((batch, T), dtype=torch.bool, device=device), own_lengths),
+            counts=torch.zeros_like(own_lengths),
+            shortest=min_duration,
+            longest_first=True,
+        )
+        self._only, self._added, self._explicit = None, (), ExplicitGraph()
+
+    @property
+    def num_labels(self) -> int:
+        """How many labels there are, K."""
+        return self._parts.opening.shape[2]
+
+    def __repr__(self) -> str:
+        return self._repr(labels=self.num_labels)
+
+    def _choices(self, y: Tensor, name: str) -> Tensor:
+        check_shape(y, tuple(self._parts.opening.shape[:2]), name)
+        self._check(y, name, allow_unknown=False)
+        return torch.where(self._parts.within, y, -1)
+
+    def _check(self, marks: Tensor, name: str, allow_unknown: bool) -> None:
+        """Raise unless the marks (..., B, T) within the lengths are labels, -1, or unknown, where that is allowed."""
+        wrong = self._parts.within & ((marks < -1) | (marks >= self.num_labels))
+        wrong = wrong & (marks != UNKNOWN) if allow_unknown else wrong
+        if wrong.any():
+            *_, b, t = wrong.nonzero()[0].tolist()
+            unknown = f", or {UNKNOWN} for unknown" if allow_unknown else ""
+            raise ValueError(
+                f"{name}: {name}[{b}, {t}] is {int(marks[wrong][0])}, but labels of segments are 0 to "
+                f"{self.num_labels - 1}, -1 where none starts{unknown}"
+            )
+
+    def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
+        return torch.where(exists[:, :, None], choices, -1)
+
+    def _strings(self, y: Tensor) -> list[list[int]]:
+        return [[label for label in row if label >= 0] for row in y.tolist()]
+
+    def frame_labels(self, y: Tensor) -> Tensor:
+        """The label of the segment that covers each frame, (..., B, T), -1 beyond a length; what is unknown stays so.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> sl.SemiMarkov(torch.zeros(1, 5, 3)).frame_labels(torch.tensor([[2, -1, -1, 0, -1]]))
+            tensor([[2, 2, 2, 0, 0]])
+        """
+        within = self._parts.within
+        places = torch.arange(y.shape[-1], device=y.device)
+        since = torch.where((y != -1) & within, places, 0).cummax(-1).values if y.shape[-1] else y
+        return torch.where(within, y.gather(-1, since), -1)
+
+    # --- Losses that read what is written: through the explicit graph ------------------------------------------------
+
+    @property
+    def _graph(self) -> Lattice:
+        lattice = self._explicit.lattice(self._parts)
+        for loss, strings, scale in self._added:
+            lattice = lattice.given(strings) if loss is None else lattice.augment(loss, strings, scale)
+        return lattice
+
+    def __getitem__(self, examples: int | slice | Tensor) -> Self:
+        part, index = super().__getitem__(examples), self._example_numbers(examples).tolist()
+        part._added = tuple(added._replace(strings=[added.strings[b] for b in index]) for added in self._added)
+        return part
+
+    def _times(self, factor: float) -> Self:
+        scaled = super()._times(factor)
+        scaled._added = tuple(added._replace(scale=factor * added.scale) for added in self._added)
+        return scaled
+
+    def _score(self, choices: Tensor) -> Tensor:
+        total = super()._score(choices)
+        for loss, strings, scale in self._added:
+            distance = (loss or _AGREEMENT).distance
+            written = [[np.array(y, np.int64) for y in self._strings(marks)] for marks in choices]
+            values = [[distance(y, r) for y, r in zip(row, strings, strict=True)] for row in written]
+            losses = torch.tensor(values, dtype=total.dtype, device=total.device)
+            total = torch.where(losses.isinf(), -math.inf, total + scale * losses.nan_to_num(0.0, 0.0, 0.0))
+        return total
+
+    def _best(self, k: int) -> Found:
+        if not self._added:
+            return super()._best(k)
+        paths, exists = self._graph._best(k)
+        return Found(marks_of(paths, self._parts), exists)
+
+    def _draw(self, n: int, generator: torch.Generator | None) -> Found:
+        if not self._added:
+            return super()._draw(n, generator)
+        paths, exists = self._graph._draw(n, generator)
+        return Found(marks_of(paths, self._parts), exists)
+
+    def _log_partition(self) -> Tensor:
+        return self._graph.log_partition() if self._added else super()._log_partition()
+
+    def _marginals(self) -> Tensor:
+        return starting(self._graph.marginals(), self._parts) if self._added else super()._marginals()
+
+    def _expectation(self, other: Self) -> Tensor:
+        if not self._added and not other._added:
+            return super()._expectation(other)
+        return self._graph.expectation(other._graph)
+
+    def strata(self, loss: Loss, reference: Labels, lowest: bool = False) -> Strata:
+        if not isinstance(loss, MachineLoss):
+            if self._added:
+                raise NotImplementedError("strata: of a loss over frames, where another reads what is written")
+            return super().strata(loss, reference, lowest)
+        losses, paths, exists = self._graph.strata(loss, self._written(reference), lowest)
+        return Strata(losses, self._outputs(marks_of(paths, self._parts), exists), exists)
+
+    def _written(self, reference: Labels) -> list[String]:
+        """The labels of the segments of a reference: a list of them, or marks (B, T)."""
+        if isinstance(reference, Tensor | np.ndarray) and not is_sets(reference):
+            marks = self._reference(reference)
+            if (marks == UNKNOWN).any():
+                b = int((marks == UNKNOWN).any(1).int().argmax())
+                raise ValueError(
+                    f"reference: reference[{b}] has marks that are unknown, and so is what it writes; wanted a list of "
+                    "label sequences"
+                )
+            reference = self._strings(marks)
+        return as_strings(reference, self._batch)
+
+    # --- Losses and references ---------------------------------------------------------------------------------------
+
+    def augment(self, loss: Loss, reference: Labels, scale: float = 1.0) -> Self:
+        """The same outputs, y scored by score(y) + scale * loss(y, reference). It is a SemiMarkov again.
+
+        Args:
+            loss: Hamming, over frames, at no cost: the label of the segment that covers each frame against the
+                reference's. Or a loss with a machine, such as EditDistance, of the labels of the segments, one a
+                segment: operations then walk the explicit graph times the machine, T * K * (K + D) arcs times S.
+            reference: of Hamming labels of frames (B, T), or an output (B, T), whose -1 say that a segment goes on;
+                -100 is unknown. Of a machine a list of label sequences, or an output (B, T).
+            scale: a number; negative to subtract the loss.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> sl.SemiMarkov(torch.zeros(1, 3, 2)).augment(sl.Hamming(), torch.tensor([[1, 1, 0]])).decode()
+            [[0, 1]]
+            >>> sl.SemiMarkov(torch.zeros(1, 3, 2)).augment(sl.EditDistance(), [[1, 0]], -1.0).decode()
+            [[1, 0]]
+        """
+        check_scale(scale)
+        if isinstance(loss, MachineLoss):
+            return self._with(_Added(loss, self._written(reference), scale))
+        p, costs = self._parts, self._costs(loss, reference, self._parts.opening.dtype)
+        return self._like(p.replace(frames=p.frames + scale * costs), self._only)
+
+    def _with(self, added: "_Added") -> Self:
+        augmented = self._like(self._parts, self._only)
+        augmented._added = (*self._added, added)
+        return augmented
+
+    def _costs(self, loss: Loss, reference: Labels, dtype: torch.dtype) -> Tensor:
+        """(B, T, K)"""
+        if not isinstance(loss, LocalLoss):
+            raise TypeError(f"loss: got {loss!r}, but wanted a loss that a SemiMarkov can carry, such as Hamming()")
+        check_over(loss, "labels", self)
+        labels = self.frame_labels(self._reference(reference))
+        labels = torch.where(labels < 0, UNKNOWN, labels)
+        return loss.costs_of(labels, self._parts.lengths, self.num_labels, dtype)
+
+    def _reference(self, reference: Labels) -> Tensor:
+        """References (B, T), -1 beyond a length."""
+        p = self._parts
+        marks = self._padded(reference, p.lengths, p.opening.shape[1], "frames")
+        self._check(marks, "reference", allow_unknown=True)
+        return torch.where(p.within, marks, -1)
+
+    def given(self, reference: Labels) -> Self:
+        """The outputs that agree with the reference wherever it is known, scored as they were.
+
+        Args:
+            reference: marks as outputs have them (B, T): the label of the segment that starts at a frame, -1 where none
+                does, -100 where neither is known. Or a list of label sequences, one label a segment: all the ways to
+                cut that write it.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> sl.SemiMarkov(torch.zeros(1, 3, 2)).given(torch.tensor([[1, -100, 0]])).argmax()
+            tensor([[ 1, -1,  0]])
+        """
+        if is_sets(reference) or not isinstance(reference, Tensor | np.ndarray):
+            return self._with(_Added(None, self._written(reference), 0.0))
+        p, marks = self._parts, self._reference(reference)
+        labels = torch.arange(self.num_labels, device=marks.device)
+        elsewhere = (marks != UNKNOWN)[:, :, None] & (labels != marks[:, :, None]) & p.within[:, :, None]
+        only = marks if self._only is None and bool((marks != UNKNOWN).all()) else self._only
+        limits = torch.minimum(p.limits, limits_of(marks >= 0, p.lengths))
+        return self._like(p.replace(opening=p.opening.masked_fill(elsewhere, -math.inf), limits=limits), only)
+
+    def _levels(self, loss: Loss, reference: Labels) -> Levels:
+        costs = self._costs(loss, reference, torch.float64).contiguous().cpu().numpy()
+        steps = [list(costs[b, :length]) for b, length in enumerate(self._parts.lengths.tolist())]
+        return levels_of(costs, steps, self._parts, by_frame=True)

@@ -1,0 +1,45 @@
+"""What the torch engines are made of: sums and maxima in logarithms, and the precision they are made in."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+
+def wide(x: Tensor) -> Tensor:
+    """x in float64, where the device has it."""
+    return x if x.device.type == "mps" else x.double()
+
+
+def logsumexp(x: Tensor, dim: int) -> Tensor:
+    """log of the sum of exp; -inf, with zero gradient, where everything is -inf (torch's own gives NaN there)."""
+    top = x.detach().amax(dim, keepdim=True)
+    top = torch.where(torch.isfinite(top), top, 0)
+    total = (x - top).exp().sum(dim)
+    positive = total > 0
+    return torch.where(positive, torch.where(positive, total, 1).log() + top.squeeze(dim), -math.inf)
+
+
+def amax(x: Tensor, dim: int) -> Tensor:
+    """The largest along an axis."""
+    return x.amax(dim)
+
+
+def first_best(values: Tensor) -> Tensor:
+    """The smallest index along the last axis that attains the maximum (torch.argmax promises no order)."""
+    indices = torch.arange(values.shape[-1], device=values.device)
+    return torch.where(values == values.amax(-1, keepdim=True), indices, values.shape[-1]).amin(-1)
+
+
+def mean(terms: Iterable[tuple[Tensor, Tensor]], total: Tensor) -> Tensor:
+    """total (B,) and the sum of each example's shares times values, pairs of tensors (B, ...).
+
+    What has no share adds nothing. -inf, with zero gradient, where something that has a share is -inf.
+    """
+    impossible = torch.zeros_like(total, dtype=torch.bool)
+    for share, value in terms:
+        outside = (share > 0) & value.isneginf()
+        impossible = impossible | outside.flatten(1).any(1)
+        total = total + (share * torch.where((share > 0) & ~outside, value, 0)).flatten(1).sum(1)
+    return torch.where(impossible, -math.inf, total)
