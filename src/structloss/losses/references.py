@@ -275,7 +275,7 @@ def as_pairs(y: Labels, labels: Labels, lengths: Tensor | Sequence[int] | None) 
     if wrong.any():
         b, t = wrong.nonzero()[0].tolist()
         raise ValueError(
-            f"reference: reference[{b}, {t}] is {int(wanted[b, t])}, but labels are at least 0, or {UNKNOWN} for unknown"
+            f"reference: reference[{b}, {t}] is {int(wanted[b, t])}, but labels are at least 0, or {UNKNOWN}: unknown"
         )
     return answers, wanted
 

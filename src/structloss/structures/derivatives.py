@@ -1,10 +1,24 @@
-"""What the native engine does about derivatives: first ones, and a clear error for the others."""
+"""How the native engines are differentiated: once, by gradients that the kernels give along with the values.
 
-from collections.abc import Sequence
+A kernel that sums is a `Solve`: from the arrays of the potentials, real or complex, it makes a value for each example,
+and of each potential that is wanted each example's own gradient. That is all a family of structures writes. `known` is
+its value log Z as a tensor, `expectation` the same kernel run on complex numbers (see `kernels.arithmetic`).
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from structloss.kernels.arithmetic import STEP
+
+Maybe = Tensor | None
+# (arrays of the potentials, None where absent; which gradients are wanted) -> the value (B,), and of each potential its
+# gradient (B, ...), with an axis of examples before the others also where the examples share a potential; or None.
+Solve = Callable[[Sequence[NDArray[Any] | None], Sequence[bool]], tuple[NDArray[Any], Sequence[NDArray[Any] | None]]]
 
 
 def apply(function: type[torch.autograd.Function], *args: Any) -> Tensor:
@@ -16,7 +30,7 @@ class NoSecondDerivative(torch.autograd.Function):
     """The first argument, whose derivative in the others is a clear error."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, *potentials: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, *potentials: Maybe) -> Tensor:
         return x.view_as(x)
 
     @staticmethod
@@ -26,8 +40,114 @@ class NoSecondDerivative(torch.autograd.Function):
         )
 
 
-def guard(gradients: Sequence[Tensor | None], potentials: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+def guard(gradients: Sequence[Maybe], potentials: Sequence[Maybe]) -> tuple[Maybe, ...]:
     """In a backward pass that is itself recorded (create_graph=True), gradients that refuse another derivative."""
     if not torch.is_grad_enabled():
         return tuple(gradients)
     return tuple(None if x is None else apply(NoSecondDerivative, x, *potentials) for x in gradients)
+
+
+def once_only(x: Tensor, potentials: Sequence[Maybe]) -> Tensor:
+    """What the native engine computed of the potentials; a derivative of it is a clear error."""
+    recorded = torch.is_grad_enabled() and any(p is not None and p.requires_grad for p in potentials)
+    return apply(NoSecondDerivative, x, *potentials) if recorded else x
+
+
+def known(solve: Solve, potentials: Sequence[Maybe]) -> Tensor:
+    """The value (B,), whose gradient is computed with it."""
+    return apply(_KnownGradient, solve, *potentials)
+
+
+def expectation(solve: Solve, p: Sequence[Maybe], f: Sequence[Maybe]) -> Tensor:
+    """E[score under f] (B,), drawn under p; both have the same potentials, of the same shapes.
+
+    0 where p has no output; -inf, with zero gradient, where something that p uses is -inf under f.
+    """
+    return apply(_Expectation, solve, len(p), *p, *f)
+
+
+class _KnownGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, solve: Solve, *potentials: Maybe) -> Tensor:
+        ctx.save_for_backward(*potentials)
+        ctx.solve, ctx.needs = solve, ctx.needs_input_grad[1:]
+        value, ctx.gradients = solve([_array(x) for x in potentials], ctx.needs)
+        return _as(torch.from_numpy(value), potentials)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        potentials = ctx.saved_tensors
+        if ctx.gradients is None:  # a second pass through a retained graph: the first one's went into its result
+            _, ctx.gradients = ctx.solve([_array(x) for x in potentials], ctx.needs)
+        gradients, ctx.gradients = ctx.gradients, None
+        with torch.no_grad():  # in place, to keep the peak at one array of gradients
+            found = [
+                None if x is None or not needed else weighed(g, torch.from_numpy(own), x)
+                for x, own, needed in zip(potentials, gradients, ctx.needs, strict=True)
+            ]
+        return None, *guard(found, potentials)
+
+
+class _Expectation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, solve: Solve, number: int, *potentials: Maybe) -> Tensor:
+        p, f = potentials[:number], potentials[number:]
+        needs = ctx.needs_input_grad[2:]
+        size = max([1e-300, *(_largest(x) for x in f if x is not None)])
+        duals = [
+            None if x is None or v is None else torch.complex(x.detach().double(), _direction(v, STEP / size)).numpy()
+            for x, v in zip(p, f, strict=True)
+        ]
+        forbids = [v is not None and bool(v.isneginf().any()) for v in f]
+        wanted = [a or b or c for a, b, c in zip(needs[:number], needs[number:], forbids, strict=True)]
+        value, gradients = solve(duals, wanted)
+        outside = np.zeros(len(value), bool)
+        for own, v, forbidden in zip(gradients, f, forbids, strict=True):
+            if forbidden and own is not None and v is not None:
+                hit = (own.real > 0) & v.isneginf().numpy()
+                outside |= hit.reshape(len(value), -1).any(1)
+        mean = np.where(np.isneginf(value.real), 0.0, value.imag * (size / STEP))
+        ctx.save_for_backward(*potentials)
+        ctx.gradients, ctx.inside, ctx.size, ctx.needs = gradients, torch.from_numpy(~outside), size, needs
+        return _as(torch.from_numpy(np.where(outside, -np.inf, mean)), potentials)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        potentials = ctx.saved_tensors
+        found: list[Maybe] = []
+        with torch.no_grad():
+            g = torch.where(ctx.inside, g, 0).double()
+            for i, (x, needed) in enumerate(zip(potentials, ctx.needs, strict=True)):
+                own = ctx.gradients[i % len(ctx.gradients)]
+                if x is None or not needed or own is None:
+                    found.append(None)
+                    continue
+                part = own.imag * (ctx.size / STEP) if i < len(ctx.gradients) else own.real
+                found.append(weighed(g, torch.from_numpy(np.array(part)), x))
+        return None, None, *guard(found, potentials)
+
+
+def weighed(g: Tensor, own: Tensor, x: Tensor) -> Tensor:
+    """The gradient of a potential x, from each example's own (B, ...), which is overwritten, and the incoming g."""
+    g = g.to(own.dtype)
+    if own.dim() > x.dim():  # the examples share it
+        return cast(Tensor, torch.tensordot(g, own, 1)).to(x.dtype)
+    return own.mul_(g.reshape(-1, *(1,) * (own.dim() - 1))).to(x.dtype)
+
+
+def _array(x: Maybe) -> NDArray[Any] | None:
+    return None if x is None else x.detach().contiguous().numpy()
+
+
+def _as(value: Tensor, potentials: Sequence[Maybe]) -> Tensor:
+    """Sums are made in float64 and returned in the potentials' own precision."""
+    return value.to(next(x.dtype for x in potentials if x is not None))
+
+
+def _largest(x: Tensor) -> float:
+    return float(torch.where(x.isneginf(), 0, x.detach()).abs().amax()) if x.numel() else 0.0
+
+
+def _direction(x: Tensor, scale: float) -> Tensor:
+    """scale * x, 0 where it is -inf."""
+    return torch.where(x.isneginf(), 0, x.detach()).double() * scale
