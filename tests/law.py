@@ -248,17 +248,17 @@ def emitting_chain(g: torch.Generator) -> World:
 
 
 def ctc(g: torch.Generator) -> World:
-    C, T = 3, 3
+    C, T, blank = 4, 3, 3
     scores = _random(g, len(LENGTHS), T, C)
 
     def write(b: int, y: tuple[int, ...]) -> list[int]:
-        return [k for k, before in zip(y, (2, *y), strict=False) if k >= 0 and k not in (2, before)]
+        return [k for k, before in zip(y, (blank, *y), strict=False) if k >= 0 and k not in (blank, before)]
 
     def score(b: int, y: tuple[int, ...]) -> Tensor:
         return torch.stack([scores.new_zeros(()), *(scores[b, t, k] for t, k in enumerate(_labels(b, y)))]).sum()
 
-    build = lambda: sl.CTC(scores, LENGTHS, blank=2)  # noqa: E731
-    return World([scores], build, _sequences(C, T, LENGTHS), score, write, 2, aligned=False)
+    build = lambda: sl.CTC(scores, LENGTHS, blank)  # noqa: E731
+    return World([scores], build, _sequences(C, T, LENGTHS), score, write, 3, aligned=False)
 
 
 def lattice(g: torch.Generator) -> World:

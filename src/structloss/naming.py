@@ -58,7 +58,7 @@ def objective_of(text: str | Objective, loss: str | Loss = "hamming") -> Objecti
     Example:
         >>> from structloss.naming import objective_of
         >>> objective_of("direct:epsilon=0.5", "hamming")
-        DirectLoss(reduction='mean', loss=Hamming(costs=None, normalize=False), epsilon=0.5, toward=True)
+        DirectLoss(reduction='mean', loss=Hamming(costs=None, normalize=False), toward=True, epsilon=0.5)
     """
     if isinstance(text, Objective):
         return text

@@ -10,6 +10,7 @@ from pathlib import Path
 _LONGEST_LINE = 1 << 20  # no token has a megabyte
 _EXPANSION = 100  # text is compressed to a tenth, and hardly ever to a hundredth
 _ALWAYS_ALLOWED = 1 << 24  # bytes of any gzipped file
+_MARK = b"\xef\xbb\xbf"  # the byte order mark
 _COLUMN = re.compile("[^ \t]+")
 
 
@@ -37,7 +38,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
                 encoded = stream.readline(_LONGEST_LINE + 1).encode("latin-1")
             except (OSError, EOFError, zlib.error) as error:
                 raise DataError(f"{path}, line {number + 1}: cannot be read ({error})") from error
-            if not encoded:
+            if not encoded or (number == 0 and encoded == _MARK):
                 return
             number, seen = number + 1, seen + len(encoded)
             if len(encoded) > _LONGEST_LINE:

@@ -279,9 +279,9 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc]
         for chain in self._chains(X):
             with torch.no_grad():
                 scores, paths = chain.topk(n)
-                probabilities = (scores - chain.log_partition()[:, None]).exp()
+                probabilities = (scores - chain.log_partition()).exp()  # (n, B)
             for b, length in enumerate(chain.lengths.tolist()):
-                pairs = zip(probabilities[b].tolist(), paths[b, :, :length].tolist(), strict=True)
+                pairs = zip(probabilities[:, b].tolist(), paths[:, b, :length].tolist(), strict=True)
                 result.append([(p, [self.classes_[k] for k in path]) for p, path in pairs if p > 0])
         return result
 

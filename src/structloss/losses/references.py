@@ -25,6 +25,7 @@ __all__ = [
     "Positions",
     "String",
     "as_aligned",
+    "as_aligned_strings",
     "as_lengths",
     "as_padded",
     "as_pairs",
@@ -230,6 +231,15 @@ def as_aligned(labels: Labels, positions: Positions, num_labels: int, name: str 
     return padded
 
 
+def as_aligned_strings(labels: Labels, positions: Positions, num_labels: int) -> list[String]:
+    """The references that `as_aligned` reads, as strings of as many labels as there are positions."""
+    rows = as_aligned(labels, positions, num_labels).cpu().numpy()
+    strings = [row[:length] for row, length in zip(rows, positions.lengths.tolist(), strict=True)]
+    if rows.dtype == bool:
+        return [_string_of_sets(row, "reference", b) for b, row in enumerate(strings)]
+    return strings
+
+
 def as_pairs(y: Labels, labels: Labels, lengths: Tensor | Sequence[int] | None) -> tuple[Tensor, Tensor]:
     """Answers (..., B, T), -1 where they have no label, and references (B, T), or sets (B, T, K), place by place."""
     answers, own = as_padded(y, "y")
@@ -238,7 +248,7 @@ def as_pairs(y: Labels, labels: Labels, lengths: Tensor | Sequence[int] | None) 
         answers = torch.nn.functional.pad(answers, (0, max(0, labels.shape[1] - answers.shape[1])), value=-1)
     batch, width = answers.shape[-2:]
     if lengths is None and own is None and by_rows:
-        lengths = (answers >= 0).flatten(0, -3).any(0) if answers.dim() > 2 else answers >= 0
+        lengths = _answered(answers)
     positions = as_positions(own if lengths is None else lengths, batch, width, answers.device)
     answers = torch.where(positions.within, positions.compact_outputs(answers), -1).clamp(min=-1)
     if is_sets(labels):
@@ -269,7 +279,7 @@ def as_pairs(y: Labels, labels: Labels, lengths: Tensor | Sequence[int] | None) 
         if longer.any():
             b = int(longer.int().argmax())
             raise ValueError(f"reference: reference[{b}] has labels beyond the {int(own[b])} of y: wanted as many")
-    wrong = positions.within & (wanted < 0) & (wanted != UNKNOWN)
+    wrong = positions.within & _answered(answers) & (wanted < 0) & (wanted != UNKNOWN)
     if sizes is None:
         wrong = wrong & ~_is_padding(wanted)
     if wrong.any():
@@ -278,6 +288,12 @@ def as_pairs(y: Labels, labels: Labels, lengths: Tensor | Sequence[int] | None) 
             f"reference: reference[{b}, {t}] is {int(wanted[b, t])}, but labels are at least 0, or {UNKNOWN}: unknown"
         )
     return answers, wanted
+
+
+def _answered(answers: Tensor) -> Tensor:
+    """Where some of the answers (..., B, T) has a label, (B, T)."""
+    there = answers >= 0
+    return there.flatten(0, -3).any(0) if answers.dim() > 2 else there
 
 
 def check_labels(labels: Tensor, lengths: Tensor, num_labels: int, name: str, allow_unknown: bool) -> None:

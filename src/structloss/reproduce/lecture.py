@@ -147,8 +147,8 @@ def margins(chain: Chain, labels: Tensor) -> Margins:
         found: list[list[float]] = []
         for structure in (chain, chain.augment(LOSS, labels)):
             scores, outputs = structure.topk(2)
-            own = LOSS(outputs[:, 0], labels, chain.lengths) == 0
-            found.append((gold - torch.where(own, scores[:, 1], scores[:, 0])).tolist())
+            own = LOSS(outputs[0], labels, chain.lengths) == 0
+            found.append((gold - torch.where(own, scores[1], scores[0])).tolist())
     margin, rescaled = found
     return Margins(margin, rescaled, slack.tolist())
 

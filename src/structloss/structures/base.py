@@ -356,5 +356,5 @@ class Structure(ABC):
 
 
 def times(x: Tensor, factor: float) -> Tensor:
-    """factor * x, -inf where x is."""
-    return torch.where(x.detach().isneginf(), -torch.inf, factor * x)
+    """factor * x; what is no number stays as it is: -inf forbids, +inf and NaN are the errors that they were."""
+    return torch.where(x.detach().isfinite(), factor * x, x.detach())

@@ -153,9 +153,9 @@ def nbest_answers(
         for i in range(0, len(examples), batch_size):
             structure = model.structure([model.encode(example) for example in examples[i : i + batch_size]])
             scores, outputs = structure.topk(k)
-            probabilities = (scores - structure.log_partition()[:, None]).exp()
-            written = [structure.decode(paths) for paths in outputs.transpose(0, 1)]
-            for b, row in enumerate(probabilities.tolist()):
+            probabilities = (scores - structure.log_partition()).exp()  # (k, B)
+            written = structure.decode(outputs)
+            for b, row in enumerate(probabilities.T.tolist()):
                 merged: dict[tuple[str, ...], float] = {}
                 for rank, probability in enumerate(row):
                     if probability > 0 or rank == 0:

@@ -10,7 +10,15 @@ from structloss.automata import LossAutomaton
 from structloss.kernels.checks import any_unknown
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
-from structloss.losses.references import Labels, Positions, String, as_aligned, as_strings, check_labels
+from structloss.losses.references import (
+    Labels,
+    Positions,
+    String,
+    as_aligned,
+    as_aligned_strings,
+    as_strings,
+    check_labels,
+)
 from structloss.structures.base import Engine, Found, Strata, Structure
 from structloss.structures.chain import native_engine, torch_engine
 from structloss.structures.chain.machines import Augmentation, MachineBatch, Source, combined
@@ -208,7 +216,12 @@ class LinearChain(Structure):
             raise TypeError(f"loss: got {loss!r}, but wanted a loss that a chain can carry, such as EditDistance()")
         if torch.compiler.is_compiling():
             raise NotImplementedError("augment: losses that are machines do not go into a compiled graph yet")
-        strings = self._references(reference)
+        aligned = isinstance(loss, LocalLoss) and self._one_each
+        strings = (
+            as_aligned_strings(reference, self._positions, self._num_written)
+            if aligned
+            else self._references(reference)
+        )
         lengths, K, writer = self.lengths.tolist(), self.num_labels, self._parts.writer
 
         def make(b: int) -> LossAutomaton:
