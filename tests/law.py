@@ -162,10 +162,14 @@ class World:
     outputs: list[list[tuple[int, ...]]]  # of each example, lexicographic, padded with -1
     score: Callable[[int, tuple[int, ...]], Tensor]  # of example b's output
     write: Callable[[int, tuple[int, ...]], list[int]]
-    labels: int  # K
+    labels: int  # K, of those that are written
     aligned: bool = True  # whether a reference has a label for each place of an output
     over: tuple[str, ...] = ("labels", "strings")
     covers: Callable[[int, tuple[int, ...]], list[int]] | None = None  # the label of each frame, of what has segments
+    alphabet: int = 0  # what a loss takes for labels: CTC's blank too, which is never written
+
+    def __post_init__(self) -> None:
+        self.alphabet = self.alphabet or self.labels
 
 
 LENGTHS = (3, 0, 1, 2)
@@ -248,7 +252,7 @@ def emitting_chain(g: torch.Generator) -> World:
 
 
 def ctc(g: torch.Generator) -> World:
-    C, T, blank = 4, 3, 3
+    C, T, blank = 3, 3, 2
     scores = _random(g, len(LENGTHS), T, C)
 
     def write(b: int, y: tuple[int, ...]) -> list[int]:
@@ -258,7 +262,7 @@ def ctc(g: torch.Generator) -> World:
         return torch.stack([scores.new_zeros(()), *(scores[b, t, k] for t, k in enumerate(_labels(b, y)))]).sum()
 
     build = lambda: sl.CTC(scores, LENGTHS, blank)  # noqa: E731
-    return World([scores], build, _sequences(C, T, LENGTHS), score, write, 3, aligned=False)
+    return World([scores], build, _sequences(C, T, LENGTHS), score, write, 2, aligned=False, alphabet=C)
 
 
 def lattice(g: torch.Generator) -> World:
@@ -430,7 +434,7 @@ def references(world: World, case: LossCase, pick: random.Random, partial: bool)
     if world.covers is not None and case.over == "labels":
         chosen = [pick.choice(outputs) for outputs in world.outputs]
         return [[frozenset([k]) for k in world.covers(b, y)] for b, y in enumerate(chosen)], [torch.tensor(chosen)]
-    everything = frozenset(range(world.labels))
+    everything = frozenset(range(world.alphabet))
     for b, outputs in enumerate(world.outputs):
         string = world.write(b, pick.choice(outputs)) if outputs else []
         hidden = [partial and pick.random() < 0.4 for _ in string]
@@ -455,7 +459,7 @@ def references(world: World, case: LossCase, pick: random.Random, partial: bool)
         forms += [tensor, tensor.int(), tensor.numpy()]
     if case.sets and case.over != "boundaries":
         chosen = [_sets(row, world, pick) if partial else row for row in wanted]
-        sets = torch.zeros(len(wanted), width, world.labels, dtype=torch.bool)
+        sets = torch.zeros(len(wanted), width, world.alphabet, dtype=torch.bool)
         for b, row in enumerate(chosen):
             places = _places(world)[b] if world.aligned else range(len(row))
             for t, s in zip(places, row, strict=True):

@@ -76,7 +76,11 @@ class CTC(LinearChain):
     def _references(self, reference: Labels) -> list[String]:
         strings = super()._references(reference)
         for b, string in enumerate(strings):
-            if (string == self._blank).any():
+            blank = string == self._blank
+            if string.ndim == 2 and not (blank | (string < 0)).all(1).any():  # of a set, what is written
+                string = np.where(blank, -1, string)
+                strings[b] = np.take_along_axis(string, np.argsort(string < 0, axis=1, kind="stable"), 1)
+            elif blank.any():
                 raise ValueError(f"reference: reference[{b}] has the blank, {self._blank}; wanted labels without it")
         return strings
 

@@ -93,4 +93,4 @@ class Collapse(Writer):
 
         if isinstance(loss, LocalLoss):
             return make()
-        return loss.kept((self, reference.tobytes(), length, absolute), make)
+        return loss.kept((self, reference.tobytes(), reference.shape, length, absolute), make)
