@@ -46,7 +46,7 @@ def error_rate() -> float:
 
 
 model, (*heard, spoken) = Recogniser(), speak(500, wrong=0)
-likelihood, risk = sl.NegativeLogLikelihood(), sl.Risk(sl.EditDistance(cap=3))
+likelihood, risk = sl.NegativeLogLikelihood(impossible="skip"), sl.Risk(sl.EditDistance(cap=3))
 rates: list[tuple[int, float]] = []
 for objective, steps, rate in ((likelihood, 300, 0.01), (likelihood, 100, 0.003), (risk, 100, 0.003)):
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
