@@ -141,3 +141,21 @@ def test_missing_pocketsphinx_is_said_before_training(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("curve", [[20.0], [20.0, 20.0], [80.0, 30.0, 20.0]])
 def test_figure_of_any_number_of_epochs_is_drawn(curve: list[float]) -> None:
     assert plots.learning_curves({"one": [curve], "two": [curve, curve]}, "title", "loss").startswith(PNG_SIGNATURE)
+
+
+def test_a_mistake_of_ours_is_not_dressed_up_as_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A user's error is a sentence and 2, one of ours says so and 1; --debug shows the traceback of both."""
+    command = ["train", "tagging", "--train", str(tmp_path / "nothing.txt")]
+    said = CliRunner().invoke(app, command)
+    assert said.exit_code == 2
+    assert "a mistake in structloss" not in said.output
+    assert isinstance(CliRunner().invoke(app, ["--debug", *command]).exception, FileNotFoundError)
+
+    def broken(*_: object) -> None:
+        return None + 1  # type: ignore[operator]
+
+    monkeypatch.setattr("structloss.training.experiment.Data.read", broken)
+    said = CliRunner().invoke(app, command)
+    assert said.exit_code == 1
+    assert "a mistake in structloss itself, TypeError" in said.output
+    assert isinstance(CliRunner().invoke(app, ["--debug", *command]).exception, TypeError)

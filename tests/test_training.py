@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 pytest.importorskip("lightning", reason="Lightning (the extra train) is not installed")
 
+from structloss import NegativeLogLikelihood, Objective, Structure
 from structloss.cli import app
 from structloss.naming import objective_of
 from structloss.tasks import TASKS
@@ -306,3 +307,24 @@ def test_model_files_are_those_of_one_model_whenever_their_writer_is_killed(
     (out / "model.safetensors").write_bytes((files / "model1" / "model.safetensors").read_bytes())
     with pytest.raises(DataError, match=r"one of the two is damaged, was changed or is of another model"):
         load(out, TASKS)
+
+
+class Picky(Objective):
+    """The likelihood, infinite for sentences of two tokens."""
+
+    def values(self, s: Structure, r: object) -> torch.Tensor:
+        return torch.where(s.lengths == 2, torch.inf, NegativeLogLikelihood().values(s, r))
+
+
+def test_what_is_impossible_is_skipped_and_counted_or_named(files: Path) -> None:
+    task = TASKS["tagging"]
+    data = Data.read(task, files / "train.txt", files / "dev.txt", None)
+    config = task.configure(data.train, {**task.settings, "model": "bilstm", "width": 8})
+    twos = [example.where for example in data.train if len(example.y) == 2]
+    plan = Plan(epochs=2, patience=9, lr=0.01, progress=False)
+    rows: list[dict[str, float]] = []
+    experiment(task, data, config, Picky(impossible="skip"), files / "skip", plan, on_epoch=rows.append)
+    assert [row["skipped"] for row in rows] == [len(twos)] * 2
+    with pytest.raises(DataError, match=r"line \d+: objective: example \d+ has the value inf") as said:
+        experiment(task, data, config, Picky(), files / "error", plan)
+    assert str(said.value).split(": objective")[0] in twos

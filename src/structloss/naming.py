@@ -2,10 +2,10 @@
 
 import inspect
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from structloss.losses import Loss, TropicalLoss
-from structloss.objectives import Objective
+from structloss.objectives import Impossible, Objective
 
 OBJECTIVES, LOSSES = Objective.named, Loss.named
 
@@ -25,6 +25,8 @@ def split(text: str, what: str) -> tuple[str, dict[str, Any]]:
 def _value(text: str, where: str) -> Any:
     if text.lower() in ("true", "false", "none"):
         return {"true": True, "false": False, "none": None}[text.lower()]
+    if text in get_args(Impossible):
+        return text
     for kind in (int, float):
         try:
             return kind(text)

@@ -21,6 +21,14 @@ Reduction = Literal["mean", "sum", "none"]
 Impossible = Literal["error", "skip"]
 
 
+class ImpossibleError(ValueError):
+    """An example whose objective is not finite: says why, and `example` is its number in the batch."""
+
+    def __init__(self, sentence: str, example: int) -> None:
+        super().__init__(sentence)
+        self.example = example
+
+
 class Objective(nn.Module):
     """A number to minimise.
 
@@ -70,7 +78,8 @@ class Objective(nn.Module):
         if not torch.compiler.is_compiling() and not values.detach().isfinite().all():
             finite = values.detach().isfinite()
             if self.impossible == "error":
-                raise ValueError(_why(values, structure, reference))
+                b = int((~finite).int().argmax())
+                raise ImpossibleError(_why(b, values, structure, reference), b)
             self.skipped += int((~finite).sum())
             count = int(finite.sum())
             values = torch.where(finite, values, 0)
@@ -134,10 +143,9 @@ class WeightedSum(Objective):
         return " + ".join(f"{factor:g} * {objective!r}" for factor, objective in self.terms)
 
 
-def _why(values: Tensor, s: Structure, r: Any) -> str:
-    """What is wrong with the first example whose value is not finite."""
+def _why(b: int, values: Tensor, s: Structure, r: Any) -> str:
+    """What is wrong with example b, whose value is not finite."""
     with torch.no_grad():
-        b = int((~values.isfinite()).int().argmax())
         if s.max()[b] == -torch.inf:
             return f"structure: example {b} has no output: every score is -inf"
         if s.given(r).max()[b] == -torch.inf:

@@ -37,5 +37,8 @@ def _main(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
     ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error comes from: `structloss --debug train ...`.")
+    ] = False,
 ) -> None:
     pass

@@ -1,12 +1,14 @@
 """From the options of a command that trains to a task, its data and a plan."""
 
 import json
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import typer
 from rich.console import Console
 
@@ -22,15 +24,36 @@ _PLANNED = ("lr", "l2", "epochs", "batch_size", "patience")  # options that stan
 
 @contextmanager
 def said_plainly() -> Iterator[None]:
-    """What is wrong with somebody's file or option is one line, and exit code 2."""
+    """What is wrong with somebody's file or option is one line, and exit code 2.
+
+    Any other error is a mistake of ours, and is not dressed up: one line that says so, and exit code 1. `--debug` shows
+    the traceback of either.
+    """
     try:
         yield
-    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
-        text = str(error)
+    except (typer.Exit, typer.Abort, click.ClickException):
+        raise
+    except Exception as error:
+        context = click.get_current_context(silent=True)
+        if context is not None and context.find_root().params.get("debug"):
+            raise
+        ours = not _is_said(error)
+        text = f"a mistake in structloss itself, {type(error).__name__}: {error}" if ours else str(error)
         if isinstance(error, OSError) and error.strerror and error.filename:
             text = f"{error.filename}: {error.strerror}"
+        if ours:
+            text += "; structloss --debug ... shows where, and a report of it is welcome"
         Console(stderr=True, soft_wrap=True).print(f"structloss: {text}", style="red", markup=False, highlight=False)
-        raise typer.Exit(2) from None
+        raise typer.Exit(1 if ours else 2) from None
+
+
+def _is_said(error: Exception) -> bool:
+    """Whether somebody wrote a sentence for it: a `raise` of this package, or the operating system's own."""
+    if isinstance(error, OSError | ModuleNotFoundError):
+        return True
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    within = Path(__file__).parents[1] in Path(last.filename).parents
+    return within and (last.line or "").startswith("raise ")
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from structloss.objectives import NegativeLogLikelihood, Objective
+from structloss.objectives import ImpossibleError, NegativeLogLikelihood, Objective
 from structloss.training import interruption
 from structloss.training.batches import LengthBatches, is_first_process, nodes, world
 from structloss.training.directory import save
 from structloss.training.plan import Plan
-from structloss.training.task import Example, Task, TaskModel, predict
+from structloss.training.task import DataError, Example, Task, TaskModel, predict
 
 try:
     import lightning
@@ -39,15 +39,15 @@ class Training(lightning.LightningModule):
     ) -> None:  # fmt: skip
         super().__init__()
         self.task, self.model, self.objective, self.plan = task, model, objective, plan
-        self._dev, self._likelihood = dev, NegativeLogLikelihood()
-        self._encoded = [(model.encode(example), model.reference(example)) for example in train]
+        self._dev, self._likelihood = dev, NegativeLogLikelihood(impossible=objective.impossible)
+        self._encoded = [(model.encode(example), model.reference(example), example.where) for example in train]
         self.automatic_optimization = False
-        self._objective_sum, self._batches = 0.0, 0
+        self._objective_sum, self._batches, self._skipped = 0.0, 0, 0
         self.history: list[dict[str, float]] = []
 
     def train_dataloader(self) -> Any:
         """Batches as lists of encoded examples."""
-        sizes = [len(encoded) for encoded, _ in self._encoded]
+        sizes = [len(encoded) for encoded, _, _ in self._encoded]
         sampler = LengthBatches(sizes, self.plan.batch_size, self.plan.seed)
         return DataLoader(self._encoded, batch_sampler=sampler, collate_fn=list)  # type: ignore[arg-type]
 
@@ -66,7 +66,7 @@ class Training(lightning.LightningModule):
         loader.batch_sampler.set_place(self.current_epoch)
         self.model.train()
 
-    def training_step(self, batch: list[tuple[Any, list[int]]], batch_idx: int) -> None:
+    def training_step(self, batch: list[tuple[Any, list[int], str]], batch_idx: int) -> None:
         # Dropout, too, does not depend on what was drawn before: the loader draws now and then.
         place = (self.plan.seed, self.current_epoch, batch_idx, world()[1])
         torch.manual_seed(int.from_bytes(hashlib.sha256(repr(place).encode()).digest()[:8]) >> 1)
@@ -79,7 +79,12 @@ class Training(lightning.LightningModule):
                 group["lr"] = self.plan.lr * (1 - past)
         warms_up = self.current_epoch < self.plan.warm_up
         objective = self._likelihood if warms_up else self.objective
-        value: Tensor = objective(self.model.structure([x for x, _ in batch]), [r for _, r in batch])
+        before = objective.skipped
+        try:
+            value: Tensor = objective(self.model.structure([x for x, _, _ in batch]), [r for _, r, _ in batch])
+        except ImpossibleError as error:
+            raise DataError(f"{batch[error.example][2]}: {error}") from None
+        self._skipped += objective.skipped - before
         self.manual_backward(value)
         for optimizer in optimizers:
             optimizer.step(lambda: value)
@@ -96,18 +101,22 @@ class Training(lightning.LightningModule):
         row = {f"dev_{name}": value for name, value in metrics.items()}
         if not self.trainer.sanity_checking:
             objective = self._objective_sum / max(1, self._batches)
+            if self.objective.impossible == "skip":
+                row["skipped"] = float(self._skipped)
             self.history.append({"epoch": float(self.current_epoch), "train_objective": objective, **row})
             self.log("train_objective", objective)
-            self._objective_sum, self._batches = 0.0, 0
+            self._objective_sum, self._batches, self._skipped = 0.0, 0, 0
         self.log_dict(row, prog_bar=True, batch_size=1)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["history"] = self.history
         checkpoint["batches"], checkpoint["objective_sum"] = self._batches, self._objective_sum
+        checkpoint["skipped"] = self._skipped
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.history = checkpoint["history"]
         self._batches, self._objective_sum = checkpoint["batches"], checkpoint["objective_sum"]
+        self._skipped = checkpoint["skipped"]
 
     def configure_optimizers(self) -> Any:
         """The model's own."""
