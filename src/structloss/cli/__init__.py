@@ -6,6 +6,7 @@ import typer
 
 from structloss import __version__
 from structloss.cli import align, compare, demo, report, reproduce, speech, train
+from structloss.cli.prepare import Debugging
 
 __all__ = ["app"]
 
@@ -41,4 +42,4 @@ def _main(
         bool, typer.Option("--debug", help="Show where an error comes from: `structloss --debug train ...`.")
     ] = False,
 ) -> None:
-    pass
+    Debugging.wanted = debug

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import typer
 from rich.console import Console
 
@@ -22,6 +21,12 @@ _PATHS = ("train", "dev", "test", "out")
 _PLANNED = ("lr", "l2", "epochs", "batch_size", "patience")  # options that stand above a task's own defaults
 
 
+class Debugging:
+    """Whether `--debug` was given."""
+
+    wanted = False
+
+
 @contextmanager
 def said_plainly() -> Iterator[None]:
     """What is wrong with somebody's file or option is one line, and exit code 2.
@@ -31,11 +36,10 @@ def said_plainly() -> Iterator[None]:
     """
     try:
         yield
-    except (typer.Exit, typer.Abort, click.ClickException):
+    except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except Exception as error:
-        context = click.get_current_context(silent=True)
-        if context is not None and context.find_root().params.get("debug"):
+        if Debugging.wanted:
             raise
         ours = not _is_said(error)
         text = f"a mistake in structloss itself, {type(error).__name__}: {error}" if ours else str(error)
