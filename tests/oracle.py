@@ -71,16 +71,19 @@ def kl(s: Tensor, other: Tensor) -> Tensor:
 
 def slack_hinge(s: Tensor, L: Tensor, agree: Tensor) -> Tensor:
     """Of several best outputs, that of least loss, then of highest score, then the first."""
-    gold = best(s[agree])
-    values = L * (1 + s - gold)
-    candidates = [i for i in range(len(s)) if s[i] > -torch.inf]
+    gold, inside = best(s[agree]), ~L.isinf()
+    values = torch.where(inside, L, 0) * (1 + s - gold)
+    candidates = [i for i in range(len(s)) if s[i] > -torch.inf and inside[i]]
     if not candidates:
         return torch.tensor(-torch.inf, dtype=s.dtype)
+    if gold == -torch.inf:  # nothing to be better than
+        return torch.tensor(torch.nan, dtype=s.dtype)
     return values[max(candidates, key=lambda i: (values[i].item(), -L[i].item(), s[i].item(), -i))]
 
 
 def augmented(s: Tensor, L: Tensor, scale: float) -> Tensor:
-    return s + scale * L
+    """What costs inf is outside the loss, and outside every sum and maximum with it."""
+    return torch.where(L.isinf(), -torch.inf, s + scale * torch.where(L.isinf(), 0, L))
 
 
 Definition = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -115,6 +118,6 @@ def objectives(loss: Loss) -> dict[str, tuple[Objective, Definition]]:
         "Risk": (Risk(loss, reduction=none), lambda s, L, agree: expectation(s, L)),
         "RewardAugmented": (
             RewardAugmented(loss, temperature=0.8, reduction=none),
-            lambda s, L, agree: log_partition(s) - expectation(torch.where(allowed(s), -L / 0.8, -torch.inf), s),
+            lambda s, L, agree: log_partition(s) - expectation(augmented(torch.where(allowed(s), 0, s), L, -1.25), s),
         ),
     }

@@ -14,7 +14,7 @@ from structloss.automata.automaton import check_num_labels
 from structloss.automata.open import opened
 from structloss.kernels.machines import sum_machine
 from structloss.losses.base import Loss, Terms, shown
-from structloss.losses.references import Labels, String
+from structloss.losses.references import UNKNOWN, Labels, String
 
 _MOST_SUMS = 1_000_000
 
@@ -122,6 +122,7 @@ def _as_row(reference: String, num_labels: int) -> NDArray[np.int64] | NDArray[n
         return reference
     sets = np.zeros((len(reference), num_labels + 1), np.bool_)  # the last column: where no label stands
     np.put_along_axis(sets, np.where(reference >= 0, reference, num_labels), True, 1)
+    sets[(reference == UNKNOWN).any(1)] = True
     return sets[:, :-1]
 
 

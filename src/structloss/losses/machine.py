@@ -59,11 +59,13 @@ class MachineLoss(Loss):
         positions = None if lengths is None else as_positions(lengths, batch, width, answers.device)
         if positions is not None:
             many = torch.where(positions.within, positions.compact_outputs(many), -1)
-        elif isinstance(reference, Tensor | np.ndarray) and reference.shape[:2] == (batch, width):
-            # What an answer skips, and where the reference has no label either, is in neither.
+        elif own is None and isinstance(reference, Tensor | np.ndarray) and reference.shape[:2] == (batch, width):
+            # What answers skip, and where the reference has no label either, is in neither.
             there = torch.as_tensor(reference).to(many.device)
             there = there.any(2) if is_sets(reference) else there >= 0
-            positions = as_positions((many >= 0).any(0) | there, batch, width, many.device)
+            answered = (many >= 0).any(0)
+            skipped = ~answered & (answered.flip(1).cumsum(1).flip(1) > 0)
+            positions = as_positions(there | ~skipped, batch, width, many.device)
         wanted = as_strings(reference, batch, positions=positions)
         rows = many.cpu().numpy()
         values = [[self.distance(row[row >= 0], r) for row, r in zip(one, wanted, strict=True)] for one in rows]

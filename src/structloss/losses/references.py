@@ -322,9 +322,13 @@ def _string_of_sets(sets: NDArray[np.bool_], name: str, b: int) -> String:
     if (sizes == 0).any():
         t = int((sizes == 0).argmax())
         raise ValueError(f"{name}: {name}[{b}, {t}] is a set without a label, but wanted at least one")
-    if ((sizes == 1) | (sizes == sets.shape[1])).all():
-        return np.where(sizes == sets.shape[1], UNKNOWN if sets.shape[1] > 1 else 0, sets.argmax(1)).astype(np.int64)
+    unknown = (sizes == sets.shape[1]) & (sizes > 1)
+    first = np.where(unknown, UNKNOWN, sets.argmax(1)).astype(np.int64)
+    sizes = np.where(unknown, 1, sizes)
+    if (sizes == 1).all():
+        return first
     members = np.argsort(~sets, axis=1, kind="stable")[:, : int(sizes.max())]
+    members[:, 0] = first
     return np.where(np.arange(members.shape[1]) < sizes[:, None], members, -1)
 
 
