@@ -1,6 +1,6 @@
 """Random small structures, losses and references in every form against enumeration: python tests/differential.py.
 
-Prints what is wrong with the seed that shows it, and counts. A small number runs in tests/test_differential.py.
+Prints what is wrong with the seed that shows it, and counts. A small number runs in tests/test_law.py.
 """
 
 import argparse

@@ -104,6 +104,27 @@ def swap(y: Sequence[int], r: Wanted) -> float:
     return float(table[-1, -1])
 
 
+NOISE = sl.Transducer.from_arcs(
+    [arc for k in range(3) for arc in ((0, 0, k, k, 1.0), (0, 0, k, None, 0.5), (0, 0, None, k, 0.25))],
+    final=[0],
+    semiring="real",
+)
+
+
+def noise(y: Sequence[int], r: Wanted) -> float:
+    """What the transducer NOISE says, 0.5 added: all alignments, an insertion times 0.5, a deletion times 0.25."""
+    table = np.zeros((len(y) + 1, len(r) + 1))
+    for i, j in itertools.product(range(len(y) + 1), range(len(r) + 1)):
+        table[i, j] = float(i == j == 0)
+        if i and j:
+            table[i, j] += table[i - 1, j - 1] * (y[i - 1] in r[j - 1])
+        if i:
+            table[i, j] += table[i - 1, j] * 0.5
+        if j:
+            table[i, j] += table[i, j - 1] * 0.25 * len(r[j - 1])
+    return -math.log(0.5 + table[-1, -1])
+
+
 def added(*terms: tuple[float, Callable[..., float]]) -> Callable[..., float]:
     def loss(y: Sequence[int], r: Wanted) -> float:
         return sum(factor * part(y, r) for factor, part in terms)
@@ -135,6 +156,7 @@ LOSSES = {
     "SmithWaterman": LossCase(sl.SmithWaterman(), smith_waterman(), "strings"),
     "NGram": LossCase(sl.NGram(2), ngram(2, 1.0), "strings", sets=False),
     "TropicalLoss": LossCase(sl.TropicalLoss(SWAP), swap, "strings"),
+    "RationalLoss": LossCase(sl.RationalLoss(NOISE, smoothing=0.5), noise, "strings"),
     "a sum of losses": LossCase(
         0.5 * sl.EditDistance() + sl.NGram(2), added((0.5, edit(1, 1, 1)), (1.0, ngram(2, 1.0))), "strings", sets=False
     ),
@@ -564,3 +586,21 @@ def direct_differences(name: str, loss: str, seed: int) -> list[str]:
             if row is not None and answer != list(row):
                 wrong.append(f"given({form!r:.200}) on {name}, seed {seed}: example {b} has {answer}, wanted {row}")
     return wrong
+
+
+# --- The table -------------------------------------------------------------------------------------------------------
+
+
+def table() -> str:
+    """What carries what, as docs/guide/law.md shows it. `python tests/law.py` prints it."""
+    sentences = list(dict.fromkeys(REFUSALS.values()))
+    rows = [["", *STRUCTURES], ["---"] * (len(STRUCTURES) + 1)]
+    for loss, case in LOSSES.items():
+        found = [refusal(name, case) for name in STRUCTURES]
+        rows.append([loss, *("yes" if s is None else f"no ({sentences.index(s) + 1})" for s in found)])
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([*lines, "", *(f'{i}. The error says: "{sentence}".' for i, sentence in enumerate(sentences, 1))])
+
+
+if __name__ == "__main__":
+    print(table())
