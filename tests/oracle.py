@@ -53,7 +53,8 @@ def probabilities(s: Tensor) -> Tensor:
 def expectation(s: Tensor, f: Tensor) -> Tensor:
     """E[f(y)], y with probability exp(s(y)) / Z."""
     p = probabilities(s)
-    return (p[p > 0] * f[p > 0]).sum()
+    mean = (p[p > 0] * f[p > 0]).sum()
+    return mean if mean.isfinite() else mean.detach()  # its gradient would be NaN everywhere
 
 
 def entropy(s: Tensor) -> Tensor:
