@@ -11,7 +11,7 @@ TEST_PROCESSES ?= auto
 PYTEST_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint bench docs clean
+.PHONY: help venv demo test slow lint bench docs clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +30,10 @@ demo: $(STAMP) ## Learn to pronounce English words under six objectives; results
 	$(BIN)/structloss demo
 
 test: $(STAMP) ## Run the tests and the examples in docstrings.
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --maxprocesses 4 $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -m 'not slow' -n $(TEST_PROCESSES) --maxprocesses 4 $(PYTEST_FLAGS)
+
+slow: $(STAMP) ## Run the slow tests: examples, reproductions, every combination of the structures' suite.
+	$(BIN)/python -m pytest -m slow -n $(TEST_PROCESSES) --maxprocesses 4 $(PYTEST_FLAGS)
 
 lint: $(STAMP) ## Check style and types.
 	$(BIN)/ruff check .

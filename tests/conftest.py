@@ -29,9 +29,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A structure's suite names its kinds and edges; every test of it that asks for one gets them all."""
-    for name in ("kind", "edge"):
-        values = getattr(metafunc.cls, f"{name}s", None)
+    """A structure's suite names its kinds and edges; every test of it that asks for one gets them all.
+
+    Of those that also ask for an engine, the quick ones have every pair of a kind, an edge and an engine: of two edges
+    that follow each other, a kind meets the first in one engine and the second in the other. The rest is slow.
+    """
+    kinds, edges = (getattr(metafunc.cls, name, ()) for name in ("kinds", "edges"))
+    if kinds and edges and {"kind", "edge", "engine"} <= set(metafunc.fixturenames):
+        cases = [
+            pytest.param(kind, edge, engine, marks=() if (i + j + e) % 2 == 0 else pytest.mark.slow)
+            for i, kind in enumerate(kinds)
+            for j, edge in enumerate(edges)
+            for e, engine in enumerate(ENGINES)
+        ]
+        metafunc.parametrize(("kind", "edge", "engine"), cases, indirect=["engine"])
+        return
+    for name, values in (("kind", kinds), ("edge", edges)):
         if name in metafunc.fixturenames and values:
             metafunc.parametrize(name, values)
     if "engine" in metafunc.fixturenames:

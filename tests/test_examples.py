@@ -23,6 +23,7 @@ FENCE = re.compile(r"^( *)```(\S*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 OTHER_LANGUAGES = {"sh", "diff", "text", "py"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_it_runs(path: Path, tmp_path: Path) -> None:
     if path.stem in NEEDS and not NEEDS[path.stem].exists():

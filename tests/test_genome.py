@@ -101,6 +101,7 @@ def test_training_learns_more_than_to_copy() -> None:
     assert found.score > genome.outcome(torch.from_numpy(test.homolog), native).score + 1
 
 
+@pytest.mark.slow
 def test_the_quick_form_twice(tmp_path: Path) -> None:
     written = []
     for name in ("first", "again"):

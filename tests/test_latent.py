@@ -162,6 +162,7 @@ def test_strings_of_another_length_are_outside_hamming() -> None:
         chain.augment(sl.EditDistance(), [[0, 0]], beam=3)
 
 
+@pytest.mark.slow
 def test_hidden_states_reach_a_lower_loss() -> None:
     """McAllester 2010, section 5, latent direct loss. The label says whether the ones read so far are 3 modulo 4.
 

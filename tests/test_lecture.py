@@ -63,6 +63,7 @@ def test_sentences_are_padded_and_the_same_seed_gives_the_same() -> None:
     assert not a.labels[beyond].any()
 
 
+@pytest.mark.slow
 def test_the_quick_command(tmp_path: Path) -> None:
     def run(name: str) -> dict[str, object]:
         arguments = ["reproduce", "lecture", "--quick", "--out", str(tmp_path / name)]

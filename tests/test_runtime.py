@@ -92,6 +92,7 @@ def quick(out: Path) -> dict[str, object]:
     return json.loads((out / "results.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_quick_form(tmp_path: Path) -> None:
     data = quick(tmp_path)
     reach = {(curve["loss"], curve["method"]): curve["points"][-1]["length"] for curve in data["curves"]}

@@ -91,6 +91,7 @@ def test_bands_hold_together() -> None:
     assert found.quantile == pytest.approx(3.2272, abs=1e-3)  # 1 - 0.05 / 80
 
 
+@pytest.mark.slow
 def test_the_quick_command(tmp_path: Path) -> None:
     arguments = ["reproduce", "theorem", "--quick", "--seed", "3", "--out", str(tmp_path / "a")]
     result = CliRunner(env={"COLUMNS": "120"}).invoke(app, arguments)

@@ -124,6 +124,7 @@ def command(files: Path, out: str, *more: object) -> list[str]:
     return [str(Path(sys.executable).with_name("structloss")), *map(str, (*arguments, "--no-progress", *more))]
 
 
+@pytest.mark.slow
 def test_two_processes_that_share_each_batch(files: Path) -> None:
     """The same batches, halved: only the order of sums differs, and on small data a label or two."""
     settings = ("--epochs", 3, "--seed", 1, "--batch-size", 8, "--set", "model=bilstm", "--set", "dropout=0.0")
