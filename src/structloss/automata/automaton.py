@@ -112,6 +112,11 @@ class LossAutomaton:
         """How many states each level has, (length + 1,)."""
         return np.diff(self.offsets)
 
+    @property
+    def last(self) -> NDArray[np.float64]:
+        """The final weights of the states of the last level."""
+        return self.final[self.offsets[-2] :]
+
     @cached_property
     def by_class(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """next_state and weights with each level laid out (C, S) and all levels in a row, as the kernels read them."""

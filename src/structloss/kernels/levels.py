@@ -1,10 +1,14 @@
-"""What every chain kernel reads: the scores of one level of one example.
+"""What every dense kernel reads: a chain, and a machine that runs along with it.
 
 A chain of order q over K labels has at level t the *history* h, the last q - 1 labels as a number in base K, oldest
 first, 0 <= h < H = K**(q-1). The arc (h, y) leads to the history (h * K + y) mod H. At level t only the first
 min(H, K**t) histories exist: before the first position history axes take index 0.
 
     score(t, h, y) = unary[t, y] + start[y] (t = 0) + end[y] (t = length - 1) + table[t, h, y]
+
+The states of the product at level t are pairs of a history h and a machine state s; label y leads from (h, s) to
+((h * K + y) mod H, next(s, class of y)) and scores what the chain gives it plus the machine's weight. The machine is
+deterministic, so every output has one path. A plain chain is a chain times a machine of one state and no weights.
 """
 
 from typing import NamedTuple
@@ -26,6 +30,18 @@ class Potentials(NamedTuple):
     pinned: Ints  # (B, T): the only label allowed, or negative where every label is
     shared: bool  # the table is the same everywhere, and added where the whole history exists (t >= q - 1)
     order: int
+
+
+class Machines(NamedTuple):
+    """Levelled deterministic machines, one for each example, M = B, or one for all of them, M = 1."""
+
+    class_of: Ints  # (M, T, K), the symbol class of each label; (M, 1, K) where it is the same at all levels
+    num_classes: Ints  # (M,), C
+    next_state: Ints  # flat; of state s and class c at level t: entry arc_begin[i, t] + c * sizes[i, t] + s
+    weight: Array  # flat likewise; of size 0 where all weights are 0
+    arc_begin: Ints  # (M, T + 1)
+    sizes: Ints  # (M, T + 1), how many states a level has, S
+    final: Array  # (M, most states of a last level): of the last level's states, -inf where none may end
 
 
 @kernel
@@ -53,30 +69,21 @@ def num_rows(p: Potentials, t: int) -> int:
 
 
 @kernel
-def fill_unary(p: Potentials, b: int, t: int, length: int, out: Array) -> None:
-    """out[y] = unary + start + end at level t of example b, -inf for labels that a pin forbids. Cost K."""
-    K = out.shape[0]
-    if p.unary.size:
-        for y in range(K):
-            out[y] = p.unary[b, t, y]
-    else:
-        for y in range(K):
-            out[y] = 0.0
-    if t == 0 and p.start.size:
-        for y in range(K):
-            out[y] += p.start[y]
-    if t == length - 1 and p.end.size:
-        for y in range(K):
-            out[y] += p.end[y]
-    if p.pinned.size and p.pinned[b, t] >= 0:
-        for y in range(K):
-            if y != p.pinned[b, t]:
-                out[y] = -np.inf
+def has_table(p: Potentials, t: int) -> bool:
+    """Whether the table scores level t."""
+    return p.table.size > 0 and (not p.shared or t >= p.order - 1)
+
+
+@kernel
+def table_at(p: Potentials, b: int, t: int) -> Array:
+    """The (H, K) scores of level t of example b."""
+    level: Array = p.table[0, 0] if p.shared else p.table[b, t]
+    return level
 
 
 @kernel
 def fill_unaries(p: Potentials, b: int, length: int, out: Array) -> None:
-    """out[t] = what fill_unary gives for each level t: one call an example, since passing p costs 50 ns."""
+    """out[t, y] = unary + start + end of each level, -inf for labels that a pin forbids. Cost L * K."""
     K = out.shape[1]
     if p.unary.size:
         for t in range(length):
@@ -99,49 +106,113 @@ def fill_unaries(p: Potentials, b: int, length: int, out: Array) -> None:
 
 
 @kernel
-def has_table(p: Potentials, t: int) -> bool:
-    """Whether the table scores level t."""
-    return p.table.size > 0 and (not p.shared or t >= p.order - 1)
-
-
-@kernel
-def table_at(p: Potentials, b: int, t: int) -> Array:
-    """The (H, K) scores of level t of example b."""
-    level: Array = p.table[0, 0] if p.shared else p.table[b, t]
-    return level
-
-
-@kernel
 def status_of(score: float) -> int:
     """Whether a score is a number of at most LARGEST, or -inf."""
     return NOT_A_NUMBER if score != score else PLUS_INFINITY if score > LARGEST else OK
 
 
 @kernel
-def fill_scores(p: Potentials, b: int, t: int, length: int, rows: int, unary: Array, out: Array) -> int:
-    """out[h, y] = score(t, h, y) for h < rows; `unary` (K,) is overwritten. Returns a status. Cost rows * K."""
-    fill_unary(p, b, t, length, unary)
-    K, status = unary.shape[0], OK
+def fill_scores(p: Potentials, b: int, t: int, rows: int, unary: Array, out: Array) -> int:
+    """out[h, y] = score(t, h, y) for h < rows, from what `fill_unaries` gave. Returns a status. Cost rows * K."""
+    K, status = unary.shape[1], OK
     for y in range(K):
-        status = max(status, status_of(unary[y]))
+        status = max(status, status_of(unary[t, y].real))
     if not has_table(p, t):
         for h in range(rows):
             for y in range(K):
-                out[h, y] = unary[y]
+                out[h, y] = unary[t, y]
         return status
     table = table_at(p, b, t)
     for h in range(rows):
         for y in range(K):
-            status = max(status, status_of(table[h, y]))
-            out[h, y] = unary[y] + table[h, y]
+            status = max(status, status_of(table[h, y].real))
+            out[h, y] = unary[t, y] + table[h, y]
     return status
 
 
 @kernel
-def fill_row(p: Potentials, b: int, t: int, length: int, h: int, out: Array) -> None:
+def fill_row(p: Potentials, b: int, t: int, h: int, unary: Array, out: Array) -> None:
     """out[y] = score(t, h, y) for one history. Cost K."""
-    fill_unary(p, b, t, length, out)
+    for y in range(out.shape[0]):
+        out[y] = unary[t, y]
     if has_table(p, t):
         table = table_at(p, b, t)
         for y in range(out.shape[0]):
             out[y] += table[h, y]
+
+
+@kernel
+def machine_of(m: Machines, b: int) -> int:
+    """The number of the machine of example b."""
+    return int(min(b, m.sizes.shape[0] - 1))
+
+
+@kernel
+def classes_at(m: Machines, i: int, t: int) -> Ints:
+    """The class of each label at level t, (K,)."""
+    classes: Ints = m.class_of[i, min(t, m.class_of.shape[1] - 1)]
+    return classes
+
+
+@kernel
+def arc_of(m: Machines, i: int, t: int, s: int, y: int) -> int:
+    """The place of the arc of label y from state s of level t."""
+    return int(m.arc_begin[i, t] + classes_at(m, i, t)[y] * m.sizes[i, t] + s)
+
+
+@kernel
+def weight_at(weight: Array, arc: int) -> float:
+    """The weight of an arc."""
+    return weight[arc] if weight.size else 0.0
+
+
+@kernel
+def fill_begins(m: Machines, i: int, length: int, out: Ints) -> int:
+    """out[t] = how many states come before level t when all levels stand in one array. Returns the number of all."""
+    total = 0
+    for t in range(length + 1):
+        out[t] = total
+        total += m.sizes[i, t]
+    return total
+
+
+@kernel
+def largest_machine(m: Machines, lengths: Ints) -> tuple[int, int, int]:
+    """The most states of any machine, the most of any level, and the most arcs of any level."""
+    states, widest, arcs = 1, 1, 1
+    for b in range(lengths.shape[0]):
+        i, total = machine_of(m, b), 0
+        for t in range(lengths[b] + 1):
+            total += m.sizes[i, t]
+            widest = max(widest, m.sizes[i, t])
+        arcs = max(arcs, widest * m.num_classes[i])
+        states = max(states, total)
+    return states, widest, arcs
+
+
+@kernel
+def walk(m: Machines, lengths: Ints, y: Ints, out: Array) -> None:
+    """Add to out (n, B) the total weight of the machine's path for each output y (n, B, T)."""
+    for n in range(y.shape[0]):
+        for b in range(y.shape[1]):
+            i, total, s = machine_of(m, b), 0.0, 0
+            for t in range(lengths[b]):
+                arc = arc_of(m, i, t, s, y[n, b, t])
+                total += weight_at(m.weight, arc)
+                s = m.next_state[arc]
+            out[n, b] += total + m.final[i, s]
+
+
+@kernel
+def unpack(m: Machines, lengths: Ints, next_out: Ints, weight_out: Array, final_out: Array) -> None:
+    """The machines as padded arrays: next and weight by label (B, T, S, K), final (B, S); padding stays as it was."""
+    for b in range(lengths.shape[0]):
+        i = machine_of(m, b)
+        for t in range(lengths[b]):
+            for s in range(m.sizes[i, t]):
+                for y in range(m.class_of.shape[2]):
+                    arc = arc_of(m, i, t, s, y)
+                    next_out[b, t, s, y] = m.next_state[arc]
+                    weight_out[b, t, s, y] = weight_at(m.weight, arc)
+        for s in range(m.sizes[i, lengths[b]]):
+            final_out[b, s] = m.final[i, s]

@@ -1,4 +1,4 @@
-"""The values that a sum of costs can take: the levels on which `chain_max.strata` runs."""
+"""The values that a sum of costs can take: the machines that `dense_max.argmax` runs on for strata."""
 
 import numpy as np
 
@@ -28,23 +28,26 @@ def nearest(values: Array, count: int, value: float) -> int:
 
 
 @kernel
-def fill_levels(costs: Array, lengths: Ints, sizes: Ints, values: Array, cost_class: Ints, next_stratum: Ints) -> int:
+def fill_levels(
+    costs: Array, lengths: Ints, num_classes: int, sizes: Ints, values: Array, cost_class: Ints, next_state: Ints
+) -> int:
     """From costs (B, T, K), fill for each level t the sums that the costs of positions t, t + 1, ... can take.
 
     sizes (B, T+1): how many; values (B, V): those of level 0, ascending; cost_class (B, T, K): costs of a position that
-    are equal share a class; next_stratum (B, T, V, C): the stratum of level t + 1 that stratum v of level t leads to
-    with a label of class c, or -1. Returns 0, or, where V or C is too small, the size that was needed, at least.
+    are equal share a class; next_state (B, T, C * V), entry c * size + v: which value of level t + 1 is left of value v
+    after a label of class c, or -1. Returns 0, or, where V or C is too small, the size that was needed, at least.
     """
     B, _, K = costs.shape
-    V, C = next_stratum.shape[2], next_stratum.shape[3]
+    V = values.shape[1]
     distinct, after, sums = np.empty(K), np.empty(V), np.empty(V * K)
     for b in range(B):
         after[0] = 0.0
         sizes[b, lengths[b]] = 1
         for t in range(lengths[b] - 1, -1, -1):
-            distinct[:] = costs[b, t]
+            for y in range(K):
+                distinct[y] = costs[b, t, y]
             classes = merge_equal(distinct, K)
-            if classes > C:
+            if classes > num_classes:
                 return classes
             following, count = sizes[b, t + 1], 0
             for c in range(classes):
@@ -57,9 +60,11 @@ def fill_levels(costs: Array, lengths: Ints, sizes: Ints, values: Array, cost_cl
             sizes[b, t] = size
             for c in range(classes):
                 for v in range(following):
-                    next_stratum[b, t, nearest(sums, size, distinct[c] + after[v]), c] = v
+                    next_state[b, t, c * size + nearest(sums, size, distinct[c] + after[v])] = v
             for y in range(K):
                 cost_class[b, t, y] = nearest(distinct, classes, costs[b, t, y])
-            after[:size] = sums[:size]
-        values[b, : sizes[b, 0]] = after[: sizes[b, 0]]
+            for v in range(size):
+                after[v] = sums[v]
+        for v in range(sizes[b, 0]):
+            values[b, v] = after[v]
     return 0

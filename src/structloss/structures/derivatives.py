@@ -145,7 +145,8 @@ def _as(value: Tensor, potentials: Sequence[Maybe]) -> Tensor:
 
 
 def _largest(x: Tensor) -> float:
-    return float(torch.where(x.isneginf(), 0, x.detach()).abs().amax()) if x.numel() else 0.0
+    """The largest number; what is none forbids, stands beyond a length, or is for the kernel to find."""
+    return float(torch.where(x.isfinite(), x.detach(), 0).abs().amax()) if x.numel() else 0.0
 
 
 def _direction(x: Tensor, scale: float) -> Tensor:

@@ -283,16 +283,14 @@ class LinearChain(Structure):
                     [1, 1]]))
         """
         p = (self.detach()._times(-1.0) if lowest else self)._parts
+        search = native_engine.argmax if self._native else torch_engine.argmax
         with torch.no_grad():
             if isinstance(loss, LocalLoss) and p.machine is None and self._one_each:
-                levels = strata_levels(self._costs(loss, reference), p.lengths)
-                engine = native_engine if self._native else torch_engine
-                best, labels = engine.strata(p, levels.next_stratum, levels.cost_class, levels.sizes)
-                within = torch.arange(levels.values.shape[1], device=best.device) < levels.sizes[:, :1]
-                losses, choices = levels.values.T.to(best.dtype), labels.transpose(0, 1)
-                exists = (within & (best > -math.inf)).T
+                values, machines = strata_levels(self._costs(loss, reference), p.lengths)
+                labels, best = search(p, machines)
+                losses, choices = torch.from_numpy(values.T).to(p.any_potential), labels.transpose(0, 1)
+                exists = best.T.isfinite()
             else:
                 batch = self._machines(loss, reference, absolute=True)
-                search = native_engine.argmax_under if self._native else torch_engine.argmax
                 losses, choices, exists = machine_strata(p, batch, search)
         return Strata(losses, self._outputs(choices, exists), exists)

@@ -1,8 +1,8 @@
 """The loss machines of a batch, as the kernels read them."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import Any, NamedTuple, Self
+from functools import cached_property, lru_cache
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from structloss.automata import LossAutomaton
 from structloss.automata.automaton import MAX_STATES
 from structloss.automata.pairs import pair, weighted_sum
-from structloss.kernels.product import Machines
+from structloss.kernels.levels import Machines
 from structloss.kernels.workers import map_in_threads
 from structloss.losses import LocalLoss, MachineLoss
 
@@ -48,34 +48,33 @@ class MachineBatch:
     @cached_property
     def layout(self) -> Machines:
         """The arrays, with weights as they are (scale 1), inf where a string is outside the machine."""
-        machines = self.automata
+        machines, batch = self.automata, self._size
         classes = np.array([m.next_state.shape[1] for m in machines], np.int64)
-        arc_base = np.concatenate([[0], np.cumsum([m.next_state.size for m in machines])])
-        arc_begin = np.zeros((len(machines), self.positions + 1), np.int64)
-        sizes = np.zeros_like(arc_begin)
+        arc_begin = np.zeros((batch, self.positions + 1), np.int64)
+        sizes, class_of = (
+            np.zeros_like(arc_begin),
+            np.zeros((batch, 1, max((m.num_labels for m in machines), default=1)), np.int64),
+        )
+        final = np.full((batch, max((len(m.last) for m in machines), default=1)), np.inf)
+        first = 0
         for b, m in enumerate(machines):
-            arc_begin[b, : m.length + 1] = arc_base[b] + m.offsets[:-1] * classes[b]
-            sizes[b, : m.length + 1] = m.sizes
+            arc_begin[b, : m.length + 1] = first + m.offsets[:-1] * classes[b]
+            sizes[b, : m.length + 1] = m.offsets[1:] - m.offsets[:-1]
+            class_of[b, 0] = m.class_of
+            final[b, : len(m.last)] = m.last
+            first += m.next_state.size
         weights: list[Floats] = []
         if not all(m.is_absolute for m in machines):
             weights = [np.zeros(m.next_state.size) if m.is_absolute else m.by_class[1] for m in machines]
-        finals = [m.final[m.offsets[-2] :] for m in machines]
-        final_begin = np.concatenate([[0], np.cumsum([len(f) for f in finals])])[:-1]
-        return Machines(
-            np.stack([m.class_of for m in machines] or [np.zeros(0, np.int64)])[: len(machines)],
-            classes,
-            np.concatenate([np.empty(0, np.int32), *(m.by_class[0] for m in machines)]),
-            np.concatenate([np.empty(0), *weights]),
-            arc_begin,
-            sizes,
-            np.concatenate([np.empty(0), *finals]),
-            final_begin.astype(np.int64),
-        )
+        next_state = np.concatenate([np.empty(0, np.int32), *(m.by_class[0] for m in machines)])
+        return Machines(class_of, classes, next_state, np.concatenate([np.empty(0), *weights]), arc_begin, sizes, final)
 
     def scaled(self, scale: float) -> Machines:
         """The arrays with every weight times scale, -inf where a string is outside the machine."""
         m = self.layout
-        return m._replace(weight=scale * m.weight if scale != 1.0 else m.weight, final=scaled_final(m.final, scale))
+        outside = np.isinf(m.final)
+        final = np.where(outside, -np.inf, scale * np.where(outside, 0.0, m.final))
+        return m._replace(weight=scale * m.weight if scale != 1.0 else m.weight, final=final)
 
     @property
     def widest(self) -> int:
@@ -83,10 +82,14 @@ class MachineBatch:
         return int(self.layout.sizes.max(initial=1))
 
 
-def scaled_final(final: Floats, scale: float) -> Floats:
-    """scale * final, -inf where final is inf: no string may end there."""
-    outside = np.isinf(final)
-    return np.where(outside, -np.inf, scale * np.where(outside, 0.0, final))
+@lru_cache(maxsize=64)
+def no_machine(positions: int, num_labels: int) -> Machines:
+    """The machine that adds nothing, one for all examples: one state a level, one class, no weights."""
+    levels = (1, positions + 1)
+    return Machines(
+        np.zeros((1, 1, num_labels), np.int64), np.ones(1, np.int64), np.zeros(1, np.int32), np.empty(0),
+        np.zeros(levels, np.int64), np.ones(levels, np.int64), np.zeros((1, 1)),
+    )  # fmt: skip
 
 
 class Augmentation(NamedTuple):
@@ -110,7 +113,7 @@ class Augmentation(NamedTuple):
     @property
     def forbids(self) -> bool:
         """Whether some string is outside its machine."""
-        return bool(np.isinf(self.batch.layout.final).any())
+        return any(np.isinf(m.last).any() for m in self.batch.automata)
 
 
 def combined(a: Augmentation | None, b: Augmentation) -> Augmentation:
@@ -126,24 +129,18 @@ def combined(a: Augmentation | None, b: Augmentation) -> Augmentation:
     return Augmentation(MachineBatch.of(automata, a.batch.positions), 1.0)
 
 
-class Joint(NamedTuple):
-    """One machine for two augmentations: the arrays with the weights of the first, and those of the second."""
-
-    first: Machines
-    second_weight: NDArray[Any]
-    second_final: Floats
-
-
-def joint(a: Augmentation | None, b: Augmentation | None) -> Joint:
-    """The machine that runs both; at least one of them is there."""
+def joint(a: Augmentation | None, b: Augmentation | None, nothing: Machines) -> tuple[Machines, Machines]:
+    """One machine that runs both, with the weights of each; `nothing` where there is neither."""
     if a is not None and b is not None and a.batch is not b.batch:
         pairs = [pair(x, y, MAX_STATES) for x, y in zip(a.batch.automata, b.batch.automata, strict=True)]
-        first = MachineBatch.of([p.first for p in pairs], a.batch.positions).scaled(a.scale)
-        second = MachineBatch.of([p.second for p in pairs], a.batch.positions).scaled(b.scale)
-        return Joint(first, second.weight, second.final)
-    shared = a if a is not None else b
-    assert shared is not None
-    layout = shared.batch.layout
-    nothing = layout._replace(weight=np.empty(0), final=np.zeros_like(layout.final))
-    first, second = (nothing if x is None else x.arrays for x in (a, b))
-    return Joint(first, second.weight, second.final)
+        first = MachineBatch.of([x.first for x in pairs], a.batch.positions).scaled(a.scale)
+        second = MachineBatch.of([x.second for x in pairs], a.batch.positions).scaled(b.scale)
+    else:
+        shared = b if a is None else a
+        if shared is not None:
+            layout = shared.batch.layout
+            nothing = layout._replace(weight=np.empty(0), final=np.zeros_like(layout.final))
+        first, second = (nothing if x is None else x.arrays for x in (a, b))
+    arcs = max(first.weight.size, second.weight.size)
+    first, second = (x if x.weight.size == arcs else x._replace(weight=np.zeros(arcs)) for x in (first, second))
+    return first, second

@@ -1,19 +1,22 @@
 """The tensors that score a batch of chains, as both engines read them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.kernels.levels import Potentials
+from structloss.kernels.levels import Machines, Potentials
 from structloss.structures.base import Found
-from structloss.structures.chain.machines import Augmentation
+from structloss.structures.chain.machines import Augmentation, no_machine
 from structloss.structures.chain.writers import Writer
 
 Maybe: TypeAlias = Tensor | None
+Array: TypeAlias = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class Parts:
             changes.setdefault("error_bound", torch.ones_like(self.error_bound))
         changed = replace(self, **changes)
         if "arrays" in self.__dict__ and changes.keys() == {"pinned"}:
-            changed.__dict__["arrays"] = self.arrays._replace(pinned=as_array(changed.pinned, torch.int64, 2))
+            assert changed.pinned is not None
+            changed.__dict__["arrays"] = self.arrays._replace(pinned=changed.pinned.contiguous().numpy())
         return changed
 
     def examples(self, index: Tensor) -> Self:
@@ -74,7 +78,17 @@ class Parts:
     @cached_property
     def arrays(self) -> Potentials:
         """The same memory as arrays, for the kernels (CPU only)."""
-        return as_arrays(*self.tensors)
+        return as_arrays([*map(as_array, (*self.potentials, self.lengths, self.pinned))], self.order)
+
+    @property
+    def no_machine(self) -> Machines:
+        """A machine that adds nothing, as the kernels read it."""
+        return no_machine(self.num_positions, self.num_labels)
+
+    @property
+    def machines(self) -> Machines:
+        """What augments it, as the kernels read it."""
+        return self.no_machine if self.machine is None else self.machine.arrays
 
     @property
     def any_potential(self) -> Tensor:
@@ -107,36 +121,32 @@ class Parts:
         return torch.arange(self.num_positions, device=self.lengths.device) < self.lengths[:, None]
 
 
-def as_array(x: Maybe, dtype: torch.dtype, dims: int) -> np.ndarray[Any, Any]:
-    """The tensor's memory as an array, copied only where it has gaps; an array of size 0 for None."""
-    if x is None:
-        return _ABSENT[dtype, dims]
-    return x.detach().contiguous().numpy()
+def as_array(x: Maybe) -> Array | None:
+    """The tensor's memory as an array, copied only where it has gaps."""
+    return None if x is None else x.detach().contiguous().numpy()
 
 
 _ABSENT = {
-    (dtype, dims): torch.empty((0,) * dims, dtype=dtype).numpy()
-    for dtype in (torch.float32, torch.float64, torch.int64)
-    for dims in (1, 2, 3, 4)
+    np.dtype(kind): [np.empty((0,) * dims, kind) for dims in range(5)]
+    for kind in (np.float32, np.float64, np.complex128, np.int64)
 }
 
 
-def as_arrays(
-    unary: Maybe, table: Maybe, start: Maybe, end: Maybe, lengths: Tensor, pinned: Maybe, order: int
-) -> Potentials:
-    """What the kernels read."""
-    dtype = like(unary, table).dtype
-    shared = table is not None and table.dim() == 2
+def as_arrays(arrays: Sequence[Array | None], order: int) -> Potentials:
+    """What the kernels read, from unary, table, start, end, lengths and pins."""
+    unary, table, start, end, lengths, pinned = arrays
+    shared = table is not None and table.ndim == 2
+    if table is not None and shared:
+        table = table[None, None]
+    kind = next(x.dtype for x in arrays if x is not None)
+
+    def there(x: Array | None, dims: int, kind: np.dtype[Any] = kind) -> Array:
+        return _ABSENT[kind][dims] if x is None else x
+
     return Potentials(
-        as_array(unary, dtype, 3),
-        as_array(table, dtype, 4)[None, None] if shared else as_array(table, dtype, 4),
-        as_array(start, dtype, 1),
-        as_array(end, dtype, 1),
-        as_array(lengths, torch.int64, 1),
-        as_array(pinned, torch.int64, 2),
-        shared,
-        order,
-    )
+        there(unary, 3), there(table, 4), there(start, 1), there(end, 1), there(lengths, 1),
+        there(pinned, 2, np.dtype(np.int64)), shared, order,
+    )  # fmt: skip
 
 
 def like(unary: Maybe, table: Maybe) -> Tensor:

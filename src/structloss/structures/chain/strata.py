@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.kernels.product import Machines
+from structloss.kernels.levels import Machines
 from structloss.kernels.strata import fill_levels
 from structloss.structures.chain.machines import Augmentation, MachineBatch, joint
 from structloss.structures.chain.parts import Parts
@@ -17,16 +17,14 @@ _MOST_VALUES = 1 << 14
 
 
 class Levels(NamedTuple):
-    """What `kernels.chain_max.strata` runs on; values (B, V) are the loss of each stratum of level 0."""
+    """A loss that is a sum of costs as machines: a state is what the costs to come add up to, and all of them start."""
 
-    values: Tensor
-    next_stratum: Tensor  # (B, T, V, C)
-    cost_class: Tensor  # (B, T, K)
-    sizes: Tensor  # (B, T + 1)
+    values: NDArray[np.float64]  # (B, V), the loss of each state of the first level, ascending
+    machines: Machines
 
 
 def strata_levels(costs: Tensor, lengths: Tensor) -> Levels:
-    """The levels of a loss that is a sum over positions of costs (B, T, K), on the device of the costs.
+    """The machines of a loss that is a sum over positions of costs (B, T, K).
 
     Sums that differ by rounding only are one value. With n different values in all, this takes B * T * n memory.
     """
@@ -35,9 +33,9 @@ def strata_levels(costs: Tensor, lengths: Tensor) -> Levels:
     strata, classes = positions + 1, min(2, labels)
     while True:
         sizes, values = np.zeros((batch, positions + 1), np.int64), np.zeros((batch, strata))
-        cost_class = np.zeros((batch, positions, labels), np.int64)
-        next_stratum = np.full((batch, positions, strata, classes), -1, np.int64)
-        needed = fill_levels(array, on_cpu, sizes, values, cost_class, next_stratum)
+        cost_class = np.zeros((batch, max(1, positions), labels), np.int64)
+        next_state = np.full((batch, positions, classes * strata), -1, np.int32)
+        needed = fill_levels(array, on_cpu, classes, sizes, values, cost_class, next_state)
         if needed == 0:
             break
         if needed > _MOST_VALUES:
@@ -46,9 +44,13 @@ def strata_levels(costs: Tensor, lengths: Tensor) -> Levels:
                 "many to search one by one; wanted costs that are multiples of one number (rounded costs, for instance)"
             )
         strata, classes = max(strata, 2 * needed), labels
-    most = int(sizes[:, 0].max()) if batch else 1
-    tensors = (values[:, :most], next_stratum[:, :, :most], cost_class, sizes)
-    return Levels(*(torch.from_numpy(np.ascontiguousarray(x)).to(costs.device) for x in tensors))
+    arc_begin = (np.arange(batch)[:, None] * positions + np.arange(positions + 1)) * (classes * strata)
+    flat = next_state.reshape(-1)
+    weight = np.where(flat < 0, -np.inf, 0.0)
+    machines = Machines(
+        cost_class, np.full(batch, classes), np.maximum(flat, 0), weight, arc_begin, sizes, np.zeros((batch, 1))
+    )
+    return Levels(values[:, : int(sizes[:, 0].max(initial=1))], machines)
 
 
 def distinct(final: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -65,21 +67,19 @@ def machine_strata(
 
     One search for each value.
     """
-    both = joint(p.machine, Augmentation(batch, 1.0))
-    final, begin = both.second_final, both.first.final_begin
-    ends = [*begin.tolist(), len(final)][1:]
-    values = [distinct(final[i:j]) for i, j in zip(begin, ends, strict=True)]
+    both, theirs = joint(p.machine, Augmentation(batch, 1.0), p.no_machine)
+    values = [distinct(final) for final in theirs.final]
     most = max([len(v) for v in values], default=1) or 1
-    losses = torch.zeros(most, len(values), dtype=torch.float64)
-    choices, exists = torch.zeros(*losses.shape, p.num_positions, dtype=torch.int64), torch.zeros(losses.shape).bool()
+    losses = np.zeros((most, len(values)))
+    choices, exists = [], []
     for k in range(most):
-        wanted = np.full(len(final), -np.inf)
-        for b, (i, j) in enumerate(zip(begin, ends, strict=True)):
-            if k < len(values[b]):
-                losses[k, b] = values[b][k]
-                wanted[i:j][np.abs(final[i:j] - values[b][k]) < 1e-8] = 0.0
-        labels, found = search(p, both.first._replace(final=both.first.final + wanted))
-        choices[k] = labels.cpu()
-        exists[k] = found.cpu() & torch.tensor([k < len(v) for v in values], dtype=torch.bool)
+        wanted = np.full(theirs.final.shape, -np.inf)
+        for b, own in enumerate(values):
+            if k < len(own):
+                losses[k, b] = own[k]
+                wanted[b, np.abs(theirs.final[b] - own[k]) < 1e-8] = 0.0
+        labels, best = search(p, both._replace(final=both.final + wanted))
+        choices.append(labels[:, 0])
+        exists.append(best[:, 0] > -torch.inf)
     like = p.any_potential
-    return losses.to(like), choices.to(like.device), exists.to(like.device)
+    return torch.from_numpy(losses).to(like), torch.stack(choices), torch.stack(exists)

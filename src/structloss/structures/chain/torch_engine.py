@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structloss.kernels.product import Machines, unpack
+from structloss.kernels.levels import Machines, unpack
 from structloss.structures.base import Found
 from structloss.structures.chain.machines import joint
 from structloss.structures.chain.parts import Parts, ranked
@@ -34,18 +34,15 @@ def machine_of(p: Parts, arrays: Machines | None = None) -> Machine:
     if arrays is None and p.machine is None:
         zeros = like.new_zeros(B, T, 1, K)
         return Machine(zeros.long(), zeros, like.new_zeros(B, 1))
-    if arrays is None:
-        assert p.machine is not None
-        arrays = p.machine.arrays
+    arrays = p.machines if arrays is None else arrays
     S = int(arrays.sizes.max(initial=1))
     next_state, weight = np.zeros((B, T, S, K), np.int64), np.zeros((B, T, S, K))
     final = np.full((B, S), -np.inf)
-    unpack(arrays, p.lengths.cpu().numpy(), arrays.weight, arrays.final, next_state, weight, final)
-    device, dtype = like.device, like.dtype
+    unpack(arrays, p.lengths.cpu().numpy(), next_state, weight, final)
     return Machine(
-        torch.from_numpy(next_state).to(device),
-        torch.from_numpy(weight).to(device=device, dtype=dtype),
-        torch.from_numpy(final).to(device=device, dtype=dtype),
+        torch.from_numpy(next_state).to(like.device),
+        torch.from_numpy(weight).to(like),
+        torch.from_numpy(final).to(like),
     )
 
 
@@ -175,20 +172,17 @@ def marginals(p: Parts) -> Tensor:
 def expectation(p: Parts, f: Parts) -> Tensor:
     """E[score of y under f], y drawn from p; what has probability 0 adds nothing. (B,)"""
     check(f)
-    dtype, theirs, p, f = p.any_potential.dtype, None, in_double(p), in_double(f)
+    dtype, p, f = p.any_potential.dtype, in_double(p), in_double(f)
     if p.machine is None and f.machine is None:
-        m = machine_of(p)
+        mine = theirs = machine_of(p)
     else:
-        both = joint(p.machine, f.machine)
-        m = machine_of(p, both.first)
-        theirs = machine_of(f, both.first._replace(weight=both.second_weight, final=both.second_final))
-    found = shares(p, m, create_graph=torch.is_grad_enabled())
+        mine, theirs = (machine_of(p, x) for x in joint(p.machine, f.machine, p.no_machine))
+    found = shares(p, mine, create_graph=torch.is_grad_enabled())
     terms = [
         (torch.where((t < p.lengths)[:, None, None], share, 0), level)
         for t, (share, level) in enumerate(zip(found.levels, levels(f), strict=True))
     ]
-    if theirs is not None:
-        terms += [(found.weight, theirs.weight), (found.final, theirs.final)]
+    terms += [(found.weight, theirs.weight), (found.final, theirs.final)]
     return mean(terms, p.any_potential.new_zeros(p.lengths.shape[0])).to(dtype)
 
 
@@ -212,23 +206,27 @@ def score(p: Parts, y: Tensor) -> Tensor:
 
 
 def argmax(p: Parts, arrays: Machines | None = None) -> tuple[Tensor, Tensor]:
-    """The best output (B, T), and whether there is any (B,); under these machines rather than its own where given."""
+    """The best output (B, V, T) from each of the V states where the machines start, and its score (B, V).
+
+    Under these machines rather than its own where given.
+    """
     check(p)
-    p = in_double(p)
-    K, H, T, m = p.num_labels, p.num_histories, p.num_positions, machine_of(p, arrays)
-    scores = levels(p)
+    dtype, p = p.any_potential.dtype, in_double(p)
+    K, H, m, scores = p.num_labels, p.num_histories, machine_of(p, arrays), levels(p)
     best = backward(p, scores, m, amax)
-    batch = torch.arange(p.lengths.shape[0], device=p.lengths.device)
-    history, state, labels = torch.zeros_like(p.lengths), torch.zeros_like(p.lengths), []
-    for t in range(T):
+    sizes = np.ones(1, np.int64) if arrays is None else arrays.sizes[:, 0]
+    starts = int(sizes.max(initial=1))
+    outside = torch.from_numpy(np.arange(starts) >= sizes[:, None]).to(p.lengths.device)
+    value = torch.where(outside, -math.inf, best[0][:, :starts, 0])
+    batch = torch.arange(value.shape[0], device=value.device)[:, None]
+    state = torch.arange(starts, device=value.device).expand(value.shape)
+    history, labels = torch.zeros_like(state), [state.new_zeros(*state.shape, 0)]
+    for t in range(p.num_positions):
         label = first_best(arcs_at(scores[t], m, t, best[t + 1], K)[batch, state, history])
-        labels.append(label)
-        state = torch.where(t < p.lengths, m.next_state[batch, t, state, label], state)
+        labels.append(label[:, :, None])
+        state = torch.where((t < p.lengths)[:, None], m.next_state[batch, t, state, label], state)
         history = (history * K + label) % H
-    exists = best[0][:, 0, 0] > -math.inf
-    if not labels:
-        return p.lengths.new_zeros(p.lengths.shape[0], 0), exists
-    return torch.where(exists[:, None], torch.stack(labels, 1), 0), exists
+    return torch.where(value[:, :, None] > -math.inf, torch.cat(labels, 2), 0), value.to(dtype)
 
 
 def topk(p: Parts, k: int) -> Tensor:
@@ -284,36 +282,11 @@ def sample(p: Parts, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     return (torch.stack(labels, 2) if labels else history.new_zeros(*uniforms.shape)), exists
 
 
-def strata(p: Parts, next_stratum: Tensor, cost_class: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """The best score (B, V) and output (B, V, T) of each stratum of level 0: see `kernels.chain_max.strata`.
-
-    Strata are the states of a machine that starts in any of them and must end in stratum 0.
-    """
-    check(p)
-    dtype, p = p.any_potential.dtype, in_double(p)
-    K, H, T, (B, _, V, _) = p.num_labels, p.num_histories, p.num_positions, next_stratum.shape
-    then = next_stratum.gather(3, cost_class[:, :, None].expand(B, T, V, K))
-    forbidden = torch.where(then >= 0, 0.0, -math.inf).to(p.any_potential.dtype)
-    final = p.any_potential.new_full((B, V), -math.inf)
-    final[:, 0] = 0
-    m, scores = Machine(then.clamp(min=0), forbidden, final), levels(p)
-    best = backward(p, scores, m, amax)
-    batch = torch.arange(B, device=p.lengths.device)[:, None]
-    stratum = torch.arange(V, device=p.lengths.device).expand(B, V)
-    history, labels = torch.zeros_like(stratum), []
-    for t in range(T):
-        label = first_best(arcs_at(scores[t], m, t, best[t + 1], K)[batch, stratum, history])  # (B, V)
-        labels.append(label)
-        stratum = m.next_state[batch, t, stratum, label]
-        history = (history * K + label) % H
-    return best[0][:, :, 0].to(dtype), torch.stack(labels, 2) if labels else history.new_zeros(B, V, 0)
-
-
 def best(p: Parts, k: int) -> Found:
     """The k best outputs (k, B, T), best first, and whether there are so many (k, B)."""
     if k == 1:
-        labels, exists = argmax(p)
-        return Found(labels[None], exists[None])
+        labels, value = argmax(p)
+        return Found(labels.transpose(0, 1), value.T.isfinite())
     return ranked(p, topk(p, k) if p.num_positions else None, k)
 
 

@@ -4,16 +4,17 @@ A chain of order 2 with a shared table (K, K) spends its time in products of tha
 the examples of a batch side by side, in the last axis of every array, each step of such a product is one operation on
 LANES numbers, whatever K is; for K = 10 it was 2.8 times as fast as one example after the other.
 
-The recursions are those of `chain_sum`, in scaled arithmetic only: an example for which that is not safe is left to
-`chain_sum.log_partition`, which does all whose status is not DONE.
+The recursions are those of `dense`, in scaled arithmetic only: an example for which that is not safe is left to
+`dense.log_partition`, which does all whose status is not DONE.
 """
 
 import numpy as np
 
 from structloss.kernels.arithmetic import exp_nonpositive
-from structloss.kernels.chain_sum import RANGE, TINY, shared_weights
 from structloss.kernels.compile import kernel
+from structloss.kernels.dense import RANGE, shared_weights
 from structloss.kernels.levels import Potentials
+from structloss.kernels.steps import TINY
 from structloss.kernels.types import DONE, Array, Ints
 
 LANES = 32
@@ -58,7 +59,7 @@ def gather(p: Potentials, examples: Ints, lengths: Ints, longest: int, out: Arra
 def exp_lanes(scores: Array, longest: int, tops: Array, spans: Array) -> None:
     """scores[t, y, w] = exp(scores - max over y), in place; tops[w] the sum of the maxima, spans[w] the largest span.
 
-    A label that is forbidden, or a NaN, makes the span infinite or NaN, and the example is left to chain_sum.
+    A label that is forbidden, or a NaN, makes the span infinite or NaN, and the example is left to dense.
     """
     K = scores.shape[1]
     top, bottom = np.empty(LANES), np.empty(LANES)
@@ -172,11 +173,11 @@ def outer_lanes(c: Array, a: Array, longest: int, out: Array) -> None:
 
 
 @kernel
-def log_partition_lanes(
+def log_partition(
     worker: int, workers: int, p: Potentials, gradient: bool,
     value: Array, g_unary: Array, g_table: Array, status: Ints,
 ) -> None:  # fmt: skip
-    """As `chain_sum.log_partition`, for order 2, a shared table, no pins and no single arcs; status DONE where it was.
+    """As `dense.log_partition`, for order 2, a shared table, no pins and no single arcs; status DONE where it was.
 
     Examples are taken in the order of their lengths, so that those side by side have much the same. Where no level
     spans more than CALM, numbers change by less than a factor of 1e14 a level, and every eighth is normalised.

@@ -1,0 +1,314 @@
+"""Sums over the outputs of a chain times a machine: the partition function, marginals, samples.
+
+One backward pass gives beta(t, h, s), the sum over all ways to finish from history h and machine state s at level t:
+
+    beta(t, h, s) = sum over y of exp(score(t, h, y) + weight(s, y)) * beta(t + 1, (h * K + y) mod H, next(s, y)),
+
+log Z = log beta(0, 0, 0). It makes the product a Markov chain, P(y | h, s, t) = exp(score + weight) * beta' / beta, and
+everything else is read off a forward pass through that: occupancies mu(t, h, s), marginals mu * P, samples. On complex
+scores all of it gives expectations too: see `arithmetic`.
+
+The passes run in *scaled* linear arithmetic: a level's weights are divided by their maximum, its beta by their sum.
+That is exact as long as nothing that is positive rounds to zero, so an example whose scores span more than RANGE at
+some level, or whose positive beta falls below TINY of its level's sum, is UNSAFE, and left to `dense_log`. With weights
+above exp(-RANGE) = 1e-87 and beta above TINY = 1e-170 no product, nor STEP = 1e-30 of it, comes near the smallest
+double, 1e-308.
+
+A level's states are a table (H, S), so that every step is one of vectors over the machine's states; where there is one
+state, over labels. With a(h', s) = exp(unary + weight) * beta(t + 1, ...) and E = exp(table - max), a level is S
+products of E with a vector in each direction, and with c = mu / (norm * beta) the table's marginals are E times the sum
+over s of c(h, s) * a(h', s).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from structloss.kernels.arithmetic import exponential, extremes, inverse
+from structloss.kernels.compile import kernel
+from structloss.kernels.levels import (
+    Machines,
+    Potentials,
+    arc_of,
+    classes_at,
+    fill_begins,
+    fill_row,
+    fill_unaries,
+    has_table,
+    largest_machine,
+    machine_of,
+    num_histories,
+    num_labels,
+    num_positions,
+    num_rows,
+    weight_at,
+)
+from structloss.kernels.steps import add_shared, dots, exp_arcs, exp_table, look_ahead, pull, push, rescale, spread
+from structloss.kernels.types import DONE, OK, UNSAFE, Array, Ints
+
+RANGE = 200.0
+
+
+class Room(NamedTuple):
+    """What a worker computes in. Level t of (H, S) states begins at H * begin[t]."""
+
+    begin: Ints  # (T + 1,)
+    beta: Array  # flat, all levels; the forward pass leaves c there
+    ahead: Array  # flat, a of all levels, (H', S) each; of the last one only for order 1
+    unary: Array  # (T, K), exp(unary scores - max over y)
+    norm: Array  # (T,), what beta was divided by
+    arcs: Array  # flat, exp(weight - max) of a level's arcs, (C, S); of size 0 where all are 1
+    shared: Array  # (H, K), exp(table - max) of a shared table
+    level: Array  # (H, K), of one level
+    mu: Array  # flat, a level's
+    flow: Array  # flat, a level's mu by the label that leads on
+
+
+@kernel
+def room_for(p: Potentials, m: Machines, value: Array) -> Room:
+    """Room for the largest example, of the type of `value`."""
+    K, H, T = num_labels(p), num_histories(p), num_positions(p)
+    states, widest, arcs = largest_machine(m, p.lengths)
+    kind, one_level = value.dtype, widest * max(H, K)
+    return Room(
+        np.empty(T + 1, np.int64),
+        np.empty(states * H, kind),
+        np.empty(states * H if p.order > 1 else one_level, kind),
+        np.empty((T, K), kind),
+        np.empty(T),
+        np.empty(arcs if m.weight.size else 0, kind),
+        np.empty((H, K), kind),
+        np.empty((H, K), kind),
+        np.empty(widest * H, kind),
+        np.empty(one_level, kind),
+    )
+
+
+@kernel
+def exp_unaries(p: Potentials, b: int, length: int, out: Array, spans: Array) -> float:
+    """out[t, y] = exp(unary score - max over y), spans[t] = the span of the finite ones. Returns the maxima's sum."""
+    fill_unaries(p, b, length, out)
+    K, total, flat = out.shape[1], 0.0, out.reshape(-1)
+    for t in range(length):
+        top, bottom = extremes(flat, t * K, (t + 1) * K)
+        if top == -np.inf:
+            top, bottom = 0.0, 0.0
+        spans[t] = top - bottom
+        total += top
+        for y in range(K):
+            out[t, y] -= top
+    for i in range(length * K):
+        flat[i] = exponential(flat[i])
+    return total
+
+
+@kernel
+def shared_weights(p: Potentials, out: Array) -> tuple[float, float]:
+    """out = exp(table - max) for a shared table, once for the whole batch. Returns the maximum and the span."""
+    if p.table.size and p.shared:
+        return exp_table(p.table[0, 0], out.shape[0], out)
+    return 0.0, 0.0
+
+
+@kernel
+def fill_level(p: Potentials, b: int, t: int, rows: int, out: Array) -> tuple[float, float]:
+    """out = exp(table - max) of a level that is not shared, 1 where it has no table. Returns maximum and span."""
+    if has_table(p, t):
+        return exp_table(p.table[b, t], rows, out)
+    for h in range(rows):
+        for y in range(out.shape[1]):
+            out[h, y] = 1.0
+    return 0.0, 0.0
+
+
+@kernel
+def fill_last(final: Array, i: int, S: int, H: int, beta: Array, begin: int) -> tuple[float, float]:
+    """beta of the last level, exp(final - max) for every history. Returns the maximum and the span."""
+    top, bottom = extremes(final[i], 0, S)
+    if top > -np.inf:
+        for h in range(H):
+            for s in range(S):
+                beta[begin + h * S + s] = exponential(final[i, s] - top)
+    return top, top - bottom
+
+
+@kernel
+def backward(p: Potentials, m: Machines, b: int, top: float, span: float, room: Room, value: Array) -> int:
+    """Fill beta and norm, so that norm[t] * beta(t, h, s) = the sum over y, and value[b] = log Z. Returns a status.
+
+    `top` and `span` are those of the shared table. A NaN or +inf is UNSAFE. Cost S * L * K**q.
+    """
+    K, H, order, length = num_labels(p), num_histories(p), p.order, p.lengths[b]
+    i = machine_of(m, b)
+    C, begin, beta, ahead, norm = m.num_classes[i], room.begin, room.beta, room.ahead, room.norm
+    next_state, weight, arcs, unary = m.next_state, m.weight, room.arcs, room.unary
+    fill_begins(m, i, length, begin)
+    log_scale = exp_unaries(p, b, length, unary, norm)
+    S_next = m.sizes[i, length]
+    last_top, last_span = fill_last(m.final, i, S_next, H, beta, H * begin[length])
+    value[b] = -np.inf
+    if last_top == -np.inf:
+        return OK
+    if not last_span <= RANGE:
+        return UNSAFE
+    log_scale += last_top
+    for t in range(length - 1, -1, -1):
+        rows = H if t >= order - 1 else K**t
+        blocks = max(1, H // K) if t >= order - 1 else rows
+        S, arc, here = m.sizes[i, t], m.arc_begin[i, t], H * begin[t]
+        at = here if order > 1 else 0
+        arc_top, arc_span = exp_arcs(weight, arc, C * S, arcs)
+        look_ahead(
+            unary, t, classes_at(m, i, t), next_state, arc, arcs, C, S, beta, H * begin[t + 1], H, S_next, blocks,
+            ahead, at,
+        )  # fmt: skip
+        if p.shared and t >= order - 1:
+            level_top, level_span = top, span
+            pull(room.shared, ahead, at, S, rows, blocks, beta, here)
+        else:
+            level_top, level_span = fill_level(p, b, t, rows, room.level)
+            pull(room.level, ahead, at, S, rows, blocks, beta, here)
+        widest = norm[t] + arc_span + level_span
+        norm[t], safe = rescale(beta[here : here + rows * S])
+        if not widest <= RANGE or not norm[t] < np.inf or not safe:
+            return UNSAFE
+        if norm[t] == 0.0:
+            return OK  # nothing finishes from here: there is no output
+        log_scale += arc_top + level_top + np.log(norm[t])
+        S_next = S
+    if beta[0].real > 0.0:
+        value[b] = log_scale + np.log(beta[0])
+    return OK
+
+
+@kernel
+def forward(
+    p: Potentials, m: Machines, b: int, room: Room, labels: Array, table: Array,
+    g_unary: Array, g_table: Array, g_levels: Array, g_final: Array,
+) -> None:  # fmt: skip
+    """Marginals from what `backward` left, into each gradient that is there (size 0: not wanted)."""
+    K, H, order, length = num_labels(p), num_histories(p), p.order, p.lengths[b]
+    i = machine_of(m, b)
+    C, begin, beta, ahead, norm = m.num_classes[i], room.begin, room.beta, room.ahead, room.norm
+    mu, flow, level, unary, arcs = room.mu, room.flow, room.level, room.unary, room.arcs
+    want_unary, want_levels, want_table = g_unary.size > 0, g_levels.size > 0, g_table.size > 0
+    plain = begin[length] == length  # one machine state a level
+    mu[0] = 1.0
+    for t in range(length):
+        tabled = order > 1 and t >= order - 1
+        rows = H if t >= order - 1 else K**t
+        blocks = max(1, H // K) if t >= order - 1 else rows
+        S, S_next, arc, here = m.sizes[i, t], m.sizes[i, t + 1], m.arc_begin[i, t], H * begin[t]
+        at, classes = here if order > 1 else 0, classes_at(m, i, t)
+        if order == 1:
+            exp_arcs(m.weight, arc, C * S, arcs)
+            look_ahead(
+                unary, t, classes, m.next_state, arc, arcs, C, S, beta, begin[t + 1], H, S_next, blocks, ahead, at
+            )
+        for state in range(rows * S):
+            c = norm[t] * beta[here + state]
+            beta[here + state] = mu[state] * inverse(c) if c.real > 0.0 else 0.0 * c
+        if p.shared and tabled:
+            push(room.shared, beta, here, S, rows, blocks, flow)
+        else:
+            fill_level(p, b, t, rows, level)
+            push(level, beta, here, S, rows, blocks, flow)
+        spread(classes, m.next_state, arc, C, S, H, S_next, blocks, ahead, at, flow, mu, labels)
+        if want_unary:
+            for y in range(K):
+                g_unary[b, t, y] = labels[y]
+        if want_levels or (want_table and tabled and not plain):
+            if p.shared and tabled:
+                for h in range(rows):
+                    for y in range(K):
+                        level[h, y] = room.shared[h, y]
+            dots(beta, here, ahead, at, S, rows, blocks, level)
+            for h in range(rows):
+                for y in range(K):
+                    if want_levels:
+                        g_levels[b, t, h, y] = level[h, y]
+                    if want_table and tabled:
+                        g_table[b, h, y] += level[h, y]
+    if want_table and plain:
+        add_shared(beta, ahead, order - 1, length, H // K, room.shared, table)
+        for h in range(H):
+            for y in range(K):
+                g_table[b, h, y] = table[h, y]
+    for s in range(m.sizes[i, length] if g_final.size else 0):
+        for h in range(num_rows(p, length)):
+            g_final[b, s] += mu[h * m.sizes[i, length] + s]
+
+
+@kernel
+def log_partition(
+    worker: int, workers: int, p: Potentials, m: Machines, gradient: bool,
+    value: Array, g_unary: Array, g_table: Array, g_levels: Array, g_final: Array, status: Ints,
+) -> None:  # fmt: skip
+    """value (B,) = log Z; with `gradient` also the marginals, each into the array that is there (size 0: not wanted).
+
+    g_unary (B, T, K): of labels; g_table (B, H, K): of the shared table, summed over positions; g_levels (B, T, H, K):
+    of arcs; g_final (B, S): of the machine's last states. They come zeroed and stay so beyond a length. Examples whose
+    status is DONE are left alone. Time S * L * K**q an example, memory 2 * S * L * H a worker.
+    """
+    K, H = num_labels(p), num_histories(p)
+    room = room_for(p, m, value)
+    labels, table = np.empty(K, value.dtype), np.empty((H if g_table.size else 0, K), value.dtype)
+    top, span = shared_weights(p, room.shared)
+    for b in range(worker, p.lengths.shape[0], workers):
+        if status[b] == DONE:
+            continue
+        status[b] = backward(p, m, b, top, span, room, value)
+        if gradient and status[b] == OK and value[b].real > -np.inf:
+            forward(p, m, b, room, labels, table, g_unary, g_table, g_levels, g_final)
+
+
+@kernel
+def draw(
+    p: Potentials, m: Machines, b: int, scaled: bool, begin: Ints, beta: Array, unary: Array, row: Array,
+    uniforms: Array, labels: Ints,
+) -> None:  # fmt: skip
+    """labels[:, b] drawn by inverting P(y | h, s) at uniforms[:, b]; beta as it is, or its logarithm. Cost L * K each.
+
+    `unary` (T, K) are the scores, `row` (K,) is overwritten.
+    """
+    K, H, i = num_labels(p), num_histories(p), machine_of(m, b)
+    for n in range(labels.shape[0]):
+        h, s = 0, 0
+        for t in range(p.lengths[b]):
+            fill_row(p, b, t, h, unary, row)
+            there, S_next = H * begin[t + 1], m.sizes[i, t + 1]
+            top, total = -np.inf, 0.0
+            for y in range(K):
+                arc = arc_of(m, i, t, s, y)
+                following = beta[there + ((h * K + y) % H) * S_next + m.next_state[arc]]
+                row[y] += weight_at(m.weight, arc) + (np.log(following) if scaled else following)
+                top = max(top, row[y])
+            for y in range(K):
+                row[y] = exponential(row[y] - top)
+                total += row[y]
+            remaining, label = uniforms[n, b, t] * total, -1
+            for y in range(K):
+                if row[y] > 0.0 and (label < 0 or remaining >= 0.0):
+                    label = y
+                remaining -= row[y]
+            labels[n, b, t] = label
+            s = m.next_state[arc_of(m, i, t, s, label)]
+            h = (h * K + label) % H
+
+
+@kernel
+def sample(
+    worker: int, workers: int, p: Potentials, m: Machines, value: Array, uniforms: Array, labels: Ints, status: Ints
+) -> None:
+    """labels (n, B, T): outputs drawn with probability exp(score) / Z, at uniforms (n, B, T); value as `log_partition`.
+
+    Time S * L * K**q an example and L * K a draw.
+    """
+    room = room_for(p, m, value)
+    row = np.empty(num_labels(p))
+    top, span = shared_weights(p, room.shared)
+    for b in range(worker, p.lengths.shape[0], workers):
+        status[b] = backward(p, m, b, top, span, room, value)
+        if status[b] == OK and value[b] > -np.inf:
+            fill_unaries(p, b, p.lengths[b], room.unary)
+            draw(p, m, b, True, room.begin, room.beta, room.unary, row, uniforms, labels)

@@ -1,0 +1,274 @@
+"""The steps of `dense`: a level's exponentials, and its products with vectors over machine states or labels.
+
+A level's states are a table (H, S) in a flat buffer from some place on, its arcs (C, S). Where there is one machine
+state the vectors are over labels or histories instead.
+"""
+
+import numpy as np
+
+from structloss.kernels.arithmetic import exponential, extremes
+from structloss.kernels.compile import kernel
+from structloss.kernels.types import Array, Ints
+
+TINY = 1e-170
+TOGETHER = 64  # levels whose outer products are summed in one go: what they read stays near
+
+
+@kernel
+def table_of(buffer: Array, begin: int, rows: int, columns: int) -> Array:
+    """Numbers of a flat buffer as a (rows, columns) table: a level's (H, S) states or (C, S) arcs."""
+    return buffer[begin : begin + rows * columns].reshape(rows, columns)
+
+
+@kernel
+def exp_table(scores: Array, rows: int, out: Array) -> tuple[float, float]:
+    """out[h, y] = exp(scores[h, y] - max). Returns the maximum and the span of the finite scores.
+
+    One long loop rather than rows of K: what does not fill a vector register is done one by one.
+    """
+    flat, flat_out, count = scores.reshape(-1), out.reshape(-1), rows * scores.shape[1]
+    top, bottom = extremes(flat, 0, count)
+    if top == -np.inf:
+        top, bottom = 0.0, 0.0
+    for i in range(count):
+        flat_out[i] = exponential(flat[i] - top)
+    return top, top - bottom
+
+
+@kernel
+def exp_arcs(weight: Array, begin: int, count: int, out: Array) -> tuple[float, float]:
+    """out[i] = exp(weight - max) of `count` arcs from `begin` on. Returns the maximum and the span."""
+    if weight.size == 0:
+        return 0.0, 0.0
+    top, bottom = extremes(weight, begin, begin + count)
+    for i in range(count):
+        out[i] = exponential(weight[begin + i] - top)
+    return top, top - bottom
+
+
+@kernel
+def rescale(states: Array) -> tuple[float, bool]:
+    """Divide by the sum of the real parts, which is returned; and whether every positive one is then above TINY."""
+    total, tiny = 0.0, 0
+    for i in range(states.shape[0]):
+        total += states[i].real
+    if not 0.0 < total < np.inf:
+        return total, True
+    scale = 1.0 / total
+    for i in range(states.shape[0]):
+        states[i] *= scale
+        tiny |= (states[i].real > 0.0) & (states[i].real < TINY)
+    return total, tiny == 0
+
+
+@kernel
+def look_ahead(
+    unary: Array, t: int, classes: Ints, next_state: Ints, arc: int, arcs: Array, C: int, S: int,
+    beta: Array, there: int, H: int, S_next: int, blocks: int, out: Array, begin: int,
+) -> None:  # fmt: skip
+    """out[r * K + y, s] = unary[t, y] * exp(weight(s, y)) * beta(t + 1, (r, y), next(s, y)), from `begin` on."""
+    K = unary.shape[1]
+    if S == 1 and S_next == 1 and arcs.size == 0:
+        following, ahead = beta[there : there + H], out[begin : begin + blocks * K]
+        for r in range(blocks):
+            for y in range(K):
+                ahead[r * K + y] = unary[t, y] * following[r * K + y if H > 1 else 0]
+        return
+    targets, states, ahead = (
+        table_of(next_state, arc, C, S),
+        table_of(beta, there, H, S_next),
+        table_of(out, begin, blocks * K, S),
+    )
+    for r in range(blocks):
+        for y in range(K):
+            c, factor, row = classes[y], unary[t, y], r * K + y if H > 1 else 0
+            if arcs.size:
+                for s in range(S):
+                    ahead[r * K + y, s] = factor * arcs[c * S + s] * states[row, targets[c, s]]
+            else:
+                for s in range(S):
+                    ahead[r * K + y, s] = factor * states[row, targets[c, s]]
+
+
+@kernel
+def pull(weights: Array, ahead: Array, begin: int, S: int, rows: int, blocks: int, out: Array, out_begin: int) -> None:
+    """out[h, s] = sum over y of weights[h, y] * ahead[(h mod blocks) * K + y, s]."""
+    K = weights.shape[1]
+    if S == 1:
+        a, b = ahead[begin : begin + blocks * K], out[out_begin : out_begin + rows]
+        for first in range(0, rows, blocks):
+            for r in range(blocks):
+                row, total = a[r * K : (r + 1) * K], 0.0
+                for y in range(K):
+                    total += weights[first + r, y] * row[y]
+                b[first + r] = total
+        return
+    vectors, sums = table_of(ahead, begin, blocks * K, S), table_of(out, out_begin, rows, S)
+    for r in range(blocks):
+        multiply(weights, vectors, r * K, r, rows, blocks, sums)
+
+
+@kernel
+def multiply(weights: Array, vectors: Array, begin: int, r: int, rows: int, blocks: int, out: Array) -> None:
+    """out[h, s] = sum over y of weights[h, y] * vectors[begin + y, s] for h = r mod blocks, two h and four y at a time.
+
+    The vectors are read half as often, out a quarter.
+    """
+    K, S = weights.shape[1], out.shape[1]
+    for h in range(r, rows, 2 * blocks):
+        g = h + blocks if h + blocks < rows else h
+        for s in range(S):
+            out[h, s] = 0.0
+            out[g, s] = 0.0
+        for y in range(0, K - K % 4, 4):
+            a = begin + y
+            e0, e1, e2, e3 = weights[h, y], weights[h, y + 1], weights[h, y + 2], weights[h, y + 3]
+            f0, f1, f2, f3 = weights[g, y], weights[g, y + 1], weights[g, y + 2], weights[g, y + 3]
+            for s in range(S):
+                v0, v1, v2, v3 = vectors[a, s], vectors[a + 1, s], vectors[a + 2, s], vectors[a + 3, s]
+                one = out[h, s] + ((e0 * v0 + e1 * v1) + (e2 * v2 + e3 * v3))
+                two = out[g, s] + ((f0 * v0 + f1 * v1) + (f2 * v2 + f3 * v3))
+                out[h, s] = one
+                out[g, s] = two
+        for y in range(K - K % 4, K):
+            e, f = weights[h, y], weights[g, y]
+            for s in range(S):
+                one, two = out[h, s] + e * vectors[begin + y, s], out[g, s] + f * vectors[begin + y, s]
+                out[h, s] = one
+                out[g, s] = two
+
+
+@kernel
+def push(weights: Array, coefficients: Array, begin: int, S: int, rows: int, blocks: int, out: Array) -> None:
+    """out[r * K + y, s] = sum over h = r mod blocks of weights[h, y] * coefficients[h, s]."""
+    K = weights.shape[1]
+    if S == 1:
+        push_one(weights, coefficients[begin : begin + rows], blocks, out)
+        return
+    c, flow = table_of(coefficients, begin, rows, S), table_of(out, 0, blocks * K, S)
+    whole = rows - rows % 4 if blocks == 1 else 0
+    for r in range(blocks):
+        for y in range(K):
+            a = r * K + y
+            for s in range(S):
+                flow[a, s] = 0.0
+            for h in range(0, whole, 4):
+                e0, e1, e2, e3 = weights[h, y], weights[h + 1, y], weights[h + 2, y], weights[h + 3, y]
+                for s in range(S):
+                    flow[a, s] += (e0 * c[h, s] + e1 * c[h + 1, s]) + (e2 * c[h + 2, s] + e3 * c[h + 3, s])
+            for h in range(whole + r, rows, blocks):
+                e = weights[h, y]
+                for s in range(S):
+                    flow[a, s] += e * c[h, s]
+
+
+@kernel
+def push_one(weights: Array, c: Array, blocks: int, out: Array) -> None:
+    """What `push` gives for one machine state, by rows of weights."""
+    rows, K = c.shape[0], weights.shape[1]
+    for i in range(blocks * K):
+        out[i] = 0.0
+    whole = rows - rows % 4 if blocks == 1 else 0
+    for h in range(0, whole, 4):  # four rows at a time: a quarter of the loads and stores of `out`
+        c0, c1, c2, c3 = c[h], c[h + 1], c[h + 2], c[h + 3]
+        for y in range(K):
+            out[y] += (c0 * weights[h, y] + c1 * weights[h + 1, y]) + (c2 * weights[h + 2, y] + c3 * weights[h + 3, y])
+    for first in range(whole, rows, blocks):
+        for r in range(blocks):
+            factor, row = c[first + r], out[r * K : (r + 1) * K]
+            for y in range(K):
+                row[y] += factor * weights[first + r, y]
+
+
+@kernel
+def spread(
+    classes: Ints, next_state: Ints, arc: int, C: int, S: int, H: int, S_next: int, blocks: int,
+    ahead: Array, begin: int, flow: Array, mu: Array, labels: Array,
+) -> None:  # fmt: skip
+    """flow *= ahead; mu(h', next(s, y)) = the sum of what flows there; labels[y] = the sum of what flows along y."""
+    K = labels.shape[0]
+    for y in range(K):
+        labels[y] = 0.0
+    if S == 1 and S_next == 1:
+        mu[0] = 0.0
+        for r in range(blocks):
+            a = ahead[begin + r * K : begin + (r + 1) * K]
+            for y in range(K):
+                share = flow[r * K + y] * a[y]
+                labels[y] += share
+                if H > 1:
+                    mu[r * K + y] = share
+                else:
+                    mu[0] += share
+        return
+    for i in range(H * S_next):
+        mu[i] = 0.0
+    targets, a, shares = (
+        table_of(next_state, arc, C, S),
+        table_of(ahead, begin, blocks * K, S),
+        table_of(flow, 0, blocks * K, S),
+    )
+    then = table_of(mu, 0, H, S_next)
+    for r in range(blocks):
+        for y in range(K):
+            row, c, label = r * K + y if H > 1 else 0, classes[y], labels[y]
+            for s in range(S):
+                shares[r * K + y, s] *= a[r * K + y, s]
+                label += shares[r * K + y, s]
+            for s in range(S):
+                then[row, targets[c, s]] += shares[r * K + y, s]
+            labels[y] = label
+
+
+@kernel
+def dots(c: Array, c_begin: int, ahead: Array, begin: int, S: int, rows: int, blocks: int, out: Array) -> None:
+    """out[h, y] *= sum over s of c[h, s] * ahead[(h mod blocks) * K + y, s]."""
+    K = out.shape[1]
+    if S == 1:
+        for h in range(rows):
+            factor, row = c[c_begin + h], ahead[begin + h % blocks * K : begin + (h % blocks + 1) * K]
+            for y in range(K):
+                out[h, y] *= factor * row[y]
+        return
+    factors, vectors = table_of(c, c_begin, rows, S), table_of(ahead, begin, blocks * K, S)
+    for h in range(rows):
+        r = h % blocks
+        for y in range(K):
+            total = 0.0
+            for s in range(S):
+                total += factors[h, s] * vectors[r * K + y, s]
+            out[h, y] *= total
+
+
+@kernel
+def add_shared(c: Array, ahead: Array, first: int, length: int, blocks: int, shared: Array, out: Array) -> None:
+    """out = the marginals of a shared table, of a plain chain: those of all levels t >= first at once."""
+    H, K = out.shape
+    for h in range(H):
+        for y in range(K):
+            out[h, y] = 0.0
+    coefficients, vectors = table_of(c, 0, length, H), table_of(ahead, 0, length, H)
+    for t in range(first, length, TOGETHER):
+        add_outer_products(coefficients, vectors, t, min(t + TOGETHER, length), blocks, out)
+    for h in range(H):
+        for y in range(K):
+            out[h, y] *= shared[h, y]
+
+
+@kernel
+def add_outer_products(c: Array, ahead: Array, begin: int, end: int, blocks: int, out: Array) -> None:
+    """out[h, y] += sum over begin <= t < end of c[t, h] * ahead[t, (h mod blocks) * K + y], four t at a time."""
+    H, K = out.shape
+    whole = begin + (end - begin) // 4 * 4
+    for h in range(H):
+        first = h % blocks * K
+        for t in range(begin, whole, 4):
+            c0, c1, c2, c3 = c[t, h], c[t + 1, h], c[t + 2, h], c[t + 3, h]
+            a0, a1 = ahead[t, first : first + K], ahead[t + 1, first : first + K]
+            a2, a3 = ahead[t + 2, first : first + K], ahead[t + 3, first : first + K]
+            for y in range(K):
+                out[h, y] += (c0 * a0[y] + c1 * a1[y]) + (c2 * a2[y] + c3 * a3[y])
+        for t in range(whole, end):
+            factor, row = c[t, h], ahead[t, first : first + K]
+            for y in range(K):
+                out[h, y] += factor * row[y]
