@@ -1,6 +1,7 @@
 """The native engine where programs put it: compiled graphs, forked workers, threads; and which engine is chosen."""
 
 import concurrent.futures
+import copy
 import subprocess
 import sys
 
@@ -12,15 +13,6 @@ import structloss as sl
 
 K = 4
 LAYER = sl.ChainLayer(K)
-OBJECTIVES = {
-    "NegativeLogLikelihood": sl.NegativeLogLikelihood(),
-    "SoftmaxMargin": sl.SoftmaxMargin(sl.Hamming()),
-    "Perceptron": sl.Perceptron(),
-    "Hinge": sl.Hinge(sl.Hamming()),
-    "DirectLoss": sl.DirectLoss(sl.Hamming()),
-    "Risk": sl.Risk(sl.Hamming()),
-    "RewardAugmented": sl.RewardAugmented(sl.Hamming()),
-}
 
 
 def batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -41,29 +33,99 @@ def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> None:
         torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_a_whole_training_step_compiles_into_one_graph(name: str) -> None:
-    objective = OBJECTIVES[name]
+STRUCTURES = {
+    "chain": lambda e, lengths: LAYER(e, lengths),
+    "mask with gaps": lambda e, lengths: LAYER(e, (torch.arange(9) * 2) % 9 < lengths[:, None]),
+    "emitting": lambda e, lengths: sl.Chain(e, lengths, emits=[[], [0], [1], [2, 3]]),
+    "CTC": lambda e, lengths: sl.CTC(e.log_softmax(2), lengths, blank=K - 1),
+}
+LOSSES = {
+    "Hamming": sl.Hamming(),
+    "EditDistance": sl.EditDistance(cap=2),
+    "sum": 0.5 * sl.EditDistance(cap=2) + sl.NGram(2),
+}
+
+
+def objectives(loss: sl.Loss) -> list[sl.Objective]:
+    with_loss = (sl.SoftmaxMargin, sl.Hinge, sl.SlackHinge, sl.DirectLoss, sl.Risk, sl.RewardAugmented)
+    made = [sl.NegativeLogLikelihood(), sl.Perceptron(), *(kind(loss) for kind in with_loss)]
+    return [*made, sl.Risk(loss) + 0.1 * sl.NegativeLogLikelihood()]
+
+
+def differentiated(value: torch.Tensor, emissions: torch.Tensor) -> list[torch.Tensor]:
+    found = torch.autograd.grad(value, [emissions, *LAYER.parameters()], allow_unused=True)
+    return [value.detach(), *(x for x in found if x is not None and x.any())]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_a_whole_training_step_compiles_into_one_graph(name: str, loss: str) -> None:
     emissions, labels, lengths = batch(0)
+    labels = labels.clamp(max=K - 2)
+    if name in ("emitting", "CTC"):
+        labels = torch.where(torch.arange(9) < lengths[:, None] // 2, labels, -1)
     emissions.requires_grad_()
+    for objective in objectives(LOSSES[loss]):
+        objective.reduction = "none"
+
+        def step(e: torch.Tensor, objective: sl.Objective = objective) -> torch.Tensor:
+            values = objective(STRUCTURES[name](e, lengths), labels)
+            return torch.where(values.isfinite(), values, 0).sum()
+
+        torch._dynamo.reset()
+        value = torch.compile(step, fullgraph=True, backend="aot_eager")(emissions)
+        same(differentiated(value, emissions), differentiated(step(emissions), emissions))
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_operations_compile_into_one_graph(name: str) -> None:
+    emissions, _, lengths = batch(0)
+
+    def all_of_it(e: torch.Tensor) -> list[torch.Tensor]:
+        s = STRUCTURES[name](e, lengths)
+        return [s.log_partition(), s.max(), s.argmax(), *s.topk(3), s.marginals(), s.entropy()]
+
     torch._dynamo.reset()
-    compiled = torch.compile(lambda e: objective(LAYER(e, lengths), labels), fullgraph=True, backend="aot_eager")
-    value = compiled(emissions)
-    found = [value.detach(), *torch.autograd.grad(value, [emissions, *LAYER.parameters()], allow_unused=True)]
-    same(found, step(objective, 0))
+    same(torch.compile(all_of_it, fullgraph=True, backend="aot_eager")(emissions), all_of_it(emissions))
+
+
+def test_impossible_references_are_errors_in_a_compiled_graph_too() -> None:
+    objective, frames = sl.NegativeLogLikelihood(), torch.zeros(2, 2, 3)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, r: objective(sl.CTC(x), r), fullgraph=True, backend="aot_eager")
+    assert compiled(frames, torch.tensor([[1, -1, -1], [1, 2, -1]])).isfinite()
+    with pytest.raises(ValueError, match="no output of example 1 agrees"):
+        compiled(frames, torch.tensor([[1, -1, -1], [1, 1, 1]]))
+    skips = sl.NegativeLogLikelihood(impossible="skip")
+    found = torch.compile(lambda x, r: skips(sl.CTC(x), r), fullgraph=True, backend="aot_eager")(
+        frames, torch.tensor([[1, -1, -1], [1, 1, 1]])
+    )
+    assert found == sl.NegativeLogLikelihood()(sl.CTC(frames[:1]), [[1]])
+
+
+def test_a_schedule_counts_steps_and_not_passes_through_the_graph() -> None:
+    objective = sl.DirectLoss(sl.Hamming(), epsilon=lambda t: 1 / t)
+    emissions = torch.randn(2, 3, K, requires_grad=True)
+    step = torch.compile(lambda e: objective(sl.Chain(e), torch.zeros(2, 3, dtype=torch.int64)), fullgraph=True)
+    for _ in range(3):
+        step(emissions).backward()
+    assert int(objective.step) == 3
 
 
 def test_custom_operations_pass_torchs_own_checks() -> None:
-    emissions, _, lengths = batch(0)
+    emissions, labels, lengths = batch(0)
     transitions = torch.randn(K, K, dtype=torch.float64, requires_grad=True)
-    parts = sl.Chain.from_emissions(emissions.requires_grad_(), transitions, lengths=lengths)._parts
-    tensors = parts.tensors
+    chain = sl.Chain.from_emissions(emissions.requires_grad_(), transitions, lengths=lengths)
+    tensors, rest = chain._flat()
+    one = [chain._kind, len(tensors), len(rest), *rest]
+    loss = sl.SoftmaxMargin(sl.EditDistance(cap=2))
     for name, arguments in {
-        "chain_log_partition": tensors,
-        "chain_expectation": (*tensors, *tensors),
-        "chain_argmax": tensors,
+        "log_partition": (tensors, one, 0),
+        "expectation": (tensors * 2, one * 2, 0),
+        "best": (tensors, one, 3),
+        "objective": ([*tensors, labels], one, loss._number),
     }.items():
-        torch.library.opcheck(getattr(torch.ops.structloss, name).default, arguments, raise_exception=True)
+        torch.library.opcheck(torch.ops.structloss.call.default, (name, *arguments), raise_exception=True)
 
 
 class Scored(Dataset):
@@ -138,3 +200,18 @@ def test_import_takes_the_light_road() -> None:
     code = f"import sys, structloss; print([m for m in {heavy!r} if m in sys.modules])"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[]"
+
+
+def test_copies_of_objectives_are_their_own_in_a_compiled_graph() -> None:
+    def value(objective: sl.Objective) -> float:
+        torch._dynamo.reset()
+        step = torch.compile(lambda x: objective(sl.Chain(x), torch.tensor([[1]])), fullgraph=True, backend="aot_eager")
+        return step(torch.zeros(1, 1, 2)).item()
+
+    original = sl.SoftmaxMargin(sl.EditDistance())
+    copied = copy.deepcopy(original)
+    copied.scale = 5.0
+    wanted = [sl.SoftmaxMargin(sl.EditDistance(), scale)(sl.Chain(torch.zeros(1, 1, 2)), [[1]]) for scale in (1.0, 5.0)]
+    assert [value(original), value(copied)] == pytest.approx([x.item() for x in wanted])
+    del original
+    assert value(copied) == pytest.approx(wanted[1].item())

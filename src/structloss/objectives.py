@@ -8,12 +8,13 @@ first: autograd then comes to it last, and adds its few entries to the gradient 
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from structloss.losses import Loss
+from structloss.structures import compiled
 from structloss.structures.base import Structure
 from structloss.structures.checks import check_scale
 
@@ -63,6 +64,11 @@ class Objective(nn.Module):
             raise ValueError(f'impossible: got {impossible!r}, but wanted "error" or "skip"')
         self.reduction, self.impossible = reduction, impossible
         self.skipped = 0  # how many examples were left out so far
+        self._number = compiled.register_object(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._number = compiled.register_object(self)
 
     @abstractmethod
     def values(self, s: Structure, r: Any) -> Tensor:
@@ -71,20 +77,29 @@ class Objective(nn.Module):
     def forward(self, structure: Structure, reference: Any) -> Tensor:
         if not isinstance(structure, Structure):
             raise TypeError(f"structure: got {type(structure).__name__}, but wanted a Structure such as Chain")
-        values = self.values(structure, reference)
+        if structure._opaque:
+            values = compiled.objective(cast(compiled.Flat, structure), reference, self._number)
+        else:
+            values = self.checked_values(structure, reference)
         if self.reduction == "none":
             return values
-        count = values.shape[0]
-        if not torch.compiler.is_compiling() and not values.detach().isfinite().all():
+        number: int | Tensor = values.shape[0]
+        if self.impossible == "skip":
             finite = values.detach().isfinite()
-            if self.impossible == "error":
-                b = int((~finite).int().argmax())
-                raise ImpossibleError(_why(b, values, structure, reference), b)
-            self.skipped += int((~finite).sum())
-            count = int(finite.sum())
-            values = torch.where(finite, values, 0)
+            number, values = finite.sum(), torch.where(finite, values, 0)
+            if not torch.compiler.is_compiling():
+                self.skipped += len(finite) - int(number)
         total = values.sum()
-        return total / max(1, count) if self.reduction == "mean" else total
+        return total / max(1, number) if self.reduction == "mean" else total
+
+    def checked_values(self, s: Structure, r: Any) -> Tensor:
+        """The values (B,); an example that is impossible is an error where that was wanted."""
+        values = self.values(s, r)
+        wanted = self.reduction != "none" and self.impossible == "error" and not torch.compiler.is_compiling()
+        if wanted and not values.detach().isfinite().all():
+            b = int((~values.detach().isfinite()).int().argmax())
+            raise ImpossibleError(_why(b, values, s, r), b)
+        return values
 
     def __mul__(self, factor: float) -> "WeightedSum":
         """This objective times a number."""

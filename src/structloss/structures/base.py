@@ -113,6 +113,11 @@ class Structure(ABC):
     def given(self, reference: Any) -> "Structure":
         """The outputs that agree with the reference, scored as they were."""
 
+    @property
+    def _opaque(self) -> bool:
+        """Whether its objective is one node of the graph that is being compiled: see `structures.compiled`."""
+        return False
+
     def _draw(self, n: int, generator: torch.Generator | None) -> Found:
         """n choices (n, B, ...), and whether there is anything to draw from, (B,)."""
         raise NotImplementedError(f"sample: {type(self).__name__} cannot draw exactly, and does not pretend to")

@@ -45,6 +45,11 @@ class engine:
         _forced.name = self._before.pop()
 
 
+def forced_engine() -> Name | None:
+    """What the `with` blocks of this thread ask for."""
+    return _forced.name
+
+
 def is_native(device: torch.device) -> bool:
     """Whether the native engine computes for tensors of `device`."""
     forced = _forced.name

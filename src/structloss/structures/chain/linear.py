@@ -1,7 +1,7 @@
 """What chains have in common: paths of one state a position, scored by every q states in a row, and what they write."""
 
 import math
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -19,11 +19,13 @@ from structloss.losses.references import (
     as_strings,
     check_labels,
 )
+from structloss.structures import compiled
 from structloss.structures.base import Engine, Found, Strata, Structure
 from structloss.structures.chain import native_engine, torch_engine
 from structloss.structures.chain.machines import Augmentation, MachineBatch, Source, combined
 from structloss.structures.chain.parts import Parts
 from structloss.structures.chain.strata import machine_strata, strata_levels
+from structloss.structures.chain.writers import writer_of
 from structloss.structures.checks import check_over, check_scale, check_shape
 from structloss.structures.engine import is_native
 
@@ -33,13 +35,49 @@ _AGREEMENT = Agreement()
 class LinearChain(Structure):
     """A batch of paths over K states, scored by every q states in a row; T positions, of which some may not count."""
 
+    _kind: ClassVar[int]
     _parts: Parts
     _positions: Positions
+
+    def __init_subclass__(cls, **rest: object) -> None:
+        super().__init_subclass__(**rest)
+        cls._kind = compiled.register_kind(cls)
 
     def _like(self, parts: Parts) -> Self:
         chain = type(self).__new__(type(self))
         chain._parts, chain._positions = parts, self._positions
         return chain
+
+    def _flat(self) -> tuple[list[Tensor], list[int]]:
+        """Its tensors and integers, for a compiled graph; the potentials come first."""
+        p = self._parts
+        if p.machine is not None:
+            raise NotImplementedError("augment: a chain times a loss machine is made within a node of a compiled graph")
+        maybe = [*p.potentials, p.lengths, p.pinned, self._positions.index]
+        there = [int(x is not None) for x in maybe]
+        rest = [sum(there[:4]), *there, p.order, self._positions.width, *([] if p.writer is None else p.writer.code())]
+        return [x for x in maybe if x is not None], rest
+
+    @classmethod
+    def _of_flat(cls, tensors: list[Tensor], rest: list[int]) -> Self:
+        """What `_flat` was made of."""
+        given = iter(tensors)
+        unary, table, start, end, lengths, pinned, index = (next(given) if there else None for there in rest[1:8])
+        assert lengths is not None
+        chain = cls.__new__(cls)
+        chain._parts = Parts(unary, table, start, end, lengths, pinned, rest[8], writer=writer_of(rest[10:]))
+        chain._positions = Positions(lengths, rest[9], index)
+        return chain
+
+    @property
+    def _any_potential(self) -> Tensor:
+        """One of its potentials."""
+        return self._parts.any_potential
+
+    @property
+    def _opaque(self) -> bool:
+        """Whether an objective of it is one node of the graph that is being compiled."""
+        return torch.compiler.is_compiling() and self._native
 
     @property
     def num_labels(self) -> int:
@@ -136,12 +174,16 @@ class LinearChain(Structure):
         return torch.where(absent.any(2) & (self.lengths > 0), -math.inf, value)
 
     def _best(self, k: int) -> Found:
+        if self._opaque:
+            return Found(*compiled.call("best", [self], number=k))
         return self._engine.best(self._parts, k)
 
     def _draw(self, n: int, generator: torch.Generator | None) -> Found:
         return self._engine.draw(self._parts, n, generator)
 
     def _log_partition(self) -> Tensor:
+        if self._opaque:
+            return compiled.call("log_partition", [self])[0]
         return self._engine.log_partition(self._parts)
 
     def _single(self) -> Tensor | None:
@@ -151,6 +193,8 @@ class LinearChain(Structure):
         return None if any_unknown(pinned.cpu().numpy(), self.lengths.cpu().numpy()) else pinned[None]
 
     def _marginals(self) -> Tensor:
+        if self._opaque:
+            return compiled.call("marginals", [self])[0]
         arcs = self._engine.marginals(self._parts)
         arcs = arcs.reshape(*arcs.shape[:2], *(self.num_labels,) * self._parts.order)
         return self._positions.spread(arcs)
@@ -164,6 +208,8 @@ class LinearChain(Structure):
             raise ValueError("other: got other lengths, but two structures are compared over the same outputs")
 
     def _expectation(self, other: Self) -> Tensor:
+        if self._opaque:
+            return compiled.call("expectation", [self, other])[0]
         return self._engine.expectation(self._parts, other._parts)
 
     def _strings(self, y: Tensor) -> list[list[int]]:
@@ -215,7 +261,9 @@ class LinearChain(Structure):
         if not isinstance(loss, MachineLoss | LocalLoss):
             raise TypeError(f"loss: got {loss!r}, but wanted a loss that a chain can carry, such as EditDistance()")
         if torch.compiler.is_compiling():
-            raise NotImplementedError("augment: losses that are machines do not go into a compiled graph yet")
+            raise NotImplementedError(
+                "augment: a loss that is a machine is compiled into a graph within an objective, in the native engine"
+            )
         aligned = isinstance(loss, LocalLoss) and self._one_each
         strings = (
             as_aligned_strings(reference, self._positions, self._num_written)
@@ -294,3 +342,23 @@ class LinearChain(Structure):
                 batch = self._machines(loss, reference, absolute=True)
                 losses, choices, exists = machine_strata(p, batch, search)
         return Strata(losses, self._outputs(choices, exists), exists)
+
+
+def _shapes_of_best(s: LinearChain, *, number: int) -> list[Tensor]:
+    found = s.lengths.new_empty(number, len(s), s._parts.num_positions)
+    return [found, s.lengths.new_empty(number, len(s), dtype=torch.bool)]
+
+
+def _shape_of_marginals(s: LinearChain, *, number: int) -> list[Tensor]:
+    p = s._parts
+    return [p.any_potential.new_empty(len(s), p.num_positions, *(p.num_labels,) * p.order)]
+
+
+def _value(s: LinearChain, *_: LinearChain, number: int) -> list[Tensor]:
+    return [s._any_potential.new_empty(len(s))]
+
+
+compiled.register("best", lambda s, *, number: list(s._best(number)), _shapes_of_best)
+compiled.register("log_partition", lambda s, *, number: [s._log_partition()], _value)
+compiled.register("marginals", lambda s, *, number: [s._marginals()], _shape_of_marginals)
+compiled.register("expectation", lambda s, other, *, number: [s._expectation(other)], _value)

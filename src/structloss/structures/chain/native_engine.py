@@ -14,7 +14,6 @@ from structloss.kernels.types import LARGEST, NOT_A_NUMBER, OK, PLUS_INFINITY, U
 from structloss.kernels.workers import run
 from structloss.structures import derivatives
 from structloss.structures.base import Found
-from structloss.structures.chain import compiled
 from structloss.structures.chain.machines import joint
 from structloss.structures.chain.parts import Maybe, Parts, as_array, as_arrays, like, ranked
 from structloss.structures.derivatives import Solve, apply, guard, known, once_only
@@ -139,8 +138,6 @@ def solver(p: Parts, machines: Machines) -> Solve:
 
 def log_partition(p: Parts) -> Tensor:
     """log Z, (B,)."""
-    if torch.compiler.is_compiling():
-        return compiled.log_partition(p)
     return known(solver(p, p.machines), (*p.potentials, None, None))
 
 
@@ -153,8 +150,6 @@ def marginals(p: Parts) -> Tensor:
 def expectation(p: Parts, f: Parts) -> Tensor:
     """E[score of y under f], y drawn from p. (B,)"""
     p, f = alike(p, f)
-    if torch.compiler.is_compiling():
-        return compiled.expectation(p, f)
     first, second = joint(p.machine, f.machine, p.no_machine)
     weights = ((torch.from_numpy(m.weight), torch.from_numpy(m.final)) for m in (first, second))
     of_p, of_f = ((*x.potentials, *w) for x, w in zip((p, f), weights, strict=True))
@@ -244,8 +239,6 @@ def best(p: Parts, k: int) -> Found:
     """The k best outputs (k, B, T), best first, and whether there are so many (k, B)."""
     if k > 1:
         return ranked(p, topk(p, k) if p.num_positions else None, k)
-    if torch.compiler.is_compiling():
-        return Found(*compiled.argmax(p))
     labels, value = argmax(p, p.machines)
     return Found(labels.transpose(0, 1), value.T.isfinite())
 

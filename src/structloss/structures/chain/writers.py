@@ -30,6 +30,10 @@ class Writer(ABC):
         """What one path writes."""
 
     @abstractmethod
+    def code(self) -> list[int]:
+        """All of it in integers, for `writer_of`."""
+
+    @abstractmethod
     def machine(self, loss: MachineLoss | LocalLoss, reference: String, length: int, absolute: bool) -> LossAutomaton:
         """The machine that gives every path of `length` states the loss of what it writes."""
 
@@ -67,6 +71,9 @@ class Emits(Writer):
     def write(self, path: Sequence[int]) -> list[int]:
         return [label for k in path for label in self.strings[k]]
 
+    def code(self) -> list[int]:
+        return [0, *(x for string in self.strings for x in (len(string), *string))]
+
     def machine(self, loss: MachineLoss | LocalLoss, reference: String, length: int, absolute: bool) -> LossAutomaton:
         return loss.written(reference, self.num_labels, self.strings, length, absolute)
 
@@ -86,6 +93,9 @@ class Collapse(Writer):
         before = [self.blank, *path]
         return [label for label, last in zip(path, before, strict=False) if label not in (last, self.blank)]
 
+    def code(self) -> list[int]:
+        return [1, self.labels, self.blank]
+
     def machine(self, loss: MachineLoss | LocalLoss, reference: String, length: int, absolute: bool) -> LossAutomaton:
         def make() -> LossAutomaton:
             machine = CollapsedAutomaton(loss.open(reference, self.labels, absolute), self.blank)
@@ -94,3 +104,17 @@ class Collapse(Writer):
         if isinstance(loss, LocalLoss):
             return make()
         return loss.kept((self, reference.tobytes(), reference.shape, length, absolute), make)
+
+
+def writer_of(code: Sequence[int]) -> Writer | None:
+    """What `Writer.code` was made of; None of nothing."""
+    if not code:
+        return None
+    kind, *rest = code
+    if kind == 1:
+        return Collapse(*rest)
+    strings, at = [], 0
+    while at < len(rest):
+        strings.append(tuple(rest[at + 1 : at + 1 + rest[at]]))
+        at += 1 + rest[at]
+    return Emits(tuple(strings))
