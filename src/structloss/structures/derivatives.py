@@ -55,7 +55,7 @@ def once_only(x: Tensor, potentials: Sequence[Maybe]) -> Tensor:
 
 def known(solve: Solve, potentials: Sequence[Maybe]) -> Tensor:
     """The value (B,), whose gradient is computed with it."""
-    return apply(_KnownGradient, solve, *potentials)
+    return apply(_KnownGradient, solve, *_followed(potentials))
 
 
 def expectation(solve: Solve, p: Sequence[Maybe], f: Sequence[Maybe]) -> Tensor:
@@ -63,7 +63,12 @@ def expectation(solve: Solve, p: Sequence[Maybe], f: Sequence[Maybe]) -> Tensor:
 
     0 where p has no output; -inf, with zero gradient, where something that p uses is -inf under f.
     """
-    return apply(_Expectation, solve, len(p), *p, *f)
+    return apply(_Expectation, solve, len(p), *_followed(p), *_followed(f))
+
+
+def _followed(potentials: Sequence[Maybe]) -> Sequence[Maybe]:
+    """The potentials; where nothing is recorded, such that ask for no gradient."""
+    return potentials if torch.is_grad_enabled() else [None if x is None else x.detach() for x in potentials]
 
 
 class _KnownGradient(torch.autograd.Function):
@@ -98,7 +103,10 @@ class _Expectation(torch.autograd.Function):
             None if x is None or v is None else torch.complex(x.detach().double(), _direction(v, STEP / size)).numpy()
             for x, v in zip(p, f, strict=True)
         ]
-        forbids = [v is not None and bool(v.isneginf().any()) for v in f]
+        forbids = [
+            x is not None and v is not None and bool((v.isneginf() & ~x.isneginf()).any())
+            for x, v in zip(p, f, strict=True)
+        ]
         wanted = [a or b or c for a, b, c in zip(needs[:number], needs[number:], forbids, strict=True)]
         value, gradients = solve(duals, wanted)
         outside = np.zeros(len(value), bool)
