@@ -13,7 +13,7 @@ from torch import Tensor
 
 import oracle
 import structloss as sl
-from structloss.structures.segments import strata
+from structloss.structures.segments import native_engine, strata
 from suite import Case, StructureSuite, close, gradients
 
 T = 7
@@ -360,6 +360,14 @@ def test_no_frames_have_one_output(engine: str) -> None:
         assert value.tolist() == [0, 0]
 
 
+def test_strata_obey_the_torch_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_engine, "strata", None)
+    with sl.engine("torch"):
+        s = sl.SemiMarkov(torch.zeros(1, 3, 2)).strata(sl.Hamming(), torch.tensor([[1, 1, 0]]))
+    assert s.losses[:, 0].tolist() == [0, 1, 2, 3]
+    assert s.exists.all()
+
+
 def test_minimum_bayes_risk_over_boundaries(engine: str) -> None:
     s = sl.Segmentation(torch.randn(2, 3, 8, dtype=torch.float64))
     loss = sl.BoundaryInsensitive(1)
@@ -385,7 +393,7 @@ class TestBoundaryLosses:
             wanted = definition(y[0], r[0])
             assert loss(y, r).item() == pytest.approx(wanted, abs=1e-5)
             assert loss(y.tolist(), r.tolist()).item() == pytest.approx(wanted, abs=1e-5)
-            costs = loss.costs(r, frames, torch.float64)
+            costs = loss.costs_of(r, torch.tensor([N]), frames, torch.float64)
             assert costs.shape == (1, N, frames)
             assert costs[0, torch.arange(N), y[0]].sum().item() == pytest.approx(wanted, abs=1e-9)
 
@@ -709,7 +717,7 @@ ERRORS: dict[str, tuple[type[Exception], str, Callable[[], object]]] = {
     ),
     "a loss that it cannot carry": (
         TypeError,
-        "loss: got Hamming.*Segmentation can carry.*BoundaryTolerance",
+        "loss: got Hamming.*sum over labels, but wanted a sum over boundaries, which a Segmentation has",
         lambda: SEGMENTATION.augment(sl.Hamming(), STARTS),
     ),
     "another structure": (TypeError, "other: got SemiMarkov, but wanted a Segmentation", lambda: SEGMENTATION.kl(SEMI)),
@@ -766,12 +774,12 @@ ERRORS: dict[str, tuple[type[Exception], str, Callable[[], object]]] = {
     "a reference of other frames": (
         ValueError,
         r"reference: reference\[1\] has 4 entries.* has 2 frames",
-        lambda: SEMI.given([[0, 0, 0, 0], [0, 0, 0, 0]]),
+        lambda: SEMI.augment(sl.Hamming(), [[0, 0, 0, 0], [0, 0, 0, 0]]),
     ),
-    "a loss over strings": (
+    "a loss over boundaries": (
         TypeError,
-        "loss: got EditDistance.*SemiMarkov can carry",
-        lambda: SEMI.augment(sl.EditDistance(), MARKS),
+        "loss: got BoundaryTolerance.*sum over boundaries, but wanted a sum over labels, which a SemiMarkov has",
+        lambda: SEMI.augment(sl.BoundaryTolerance(1), MARKS),
     ),
 }
 

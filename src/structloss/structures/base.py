@@ -146,22 +146,22 @@ class Structure(ABC):
 
     def _marginals(self) -> Tensor:
         """The gradient of log Z in the first of the potentials; 0 where there is no output."""
-        return self._shares(create_graph=torch.is_grad_enabled())[0]
+        return self._shares(torch.is_grad_enabled(), 1)[0]
 
     def _expectation(self, other: Self) -> Tensor:
         """The derivative of log Z in the direction of other's potentials."""
         shares = self._shares(create_graph=torch.is_grad_enabled())
         return mean(zip(shares, other._potentials, strict=True), shares[0].new_zeros(self._batch))
 
-    def _shares(self, create_graph: bool) -> tuple[Tensor, ...]:
-        """How probable it is that an output uses each potential: the gradient of log Z."""
+    def _shares(self, create_graph: bool, number: int | None = None) -> tuple[Tensor, ...]:
+        """How probable it is that an output uses each potential, or each of the first: the gradient of log Z."""
         own = self._potentials
         with torch.enable_grad():
-            x = tuple(p if create_graph and p.requires_grad else p.detach().requires_grad_() for p in own)
-            value = self._with_potentials(x)._log_partition()
+            x = [p if create_graph and p.requires_grad else p.detach().requires_grad_() for p in own[:number]]
+            value = self._with_potentials((*x, *own[len(x) :]))._log_partition()
             value = torch.where(value > -torch.inf, value, 0).sum()
             if not value.requires_grad:  # there is nothing to score
-                return tuple(torch.zeros_like(p) for p in own)
+                return tuple(torch.zeros_like(p) for p in x)
             found = torch.autograd.grad(value, x, create_graph=create_graph, allow_unused=True)
         return tuple(torch.zeros_like(p) if g is None else g for g, p in zip(found, x, strict=True))
 

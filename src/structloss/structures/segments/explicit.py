@@ -49,8 +49,7 @@ def _scores(p: Parts) -> Tensor:
     """Those of all arcs, example after example."""
     batch, T, K = p.opening.shape
     D = p.durations.shape[1]
-    transitions = p.opening.new_zeros(K + 1, K) if p.transitions is None else p.transitions
-    opening = p.opening[:, :, None] + transitions  # (B, T, K + 1, K)
+    opening = p.opening[:, :, None] + (0 if p.transitions is None else p.transitions[:, None])  # (B, T, K + 1, K)
     padded = torch.cat([p.frames, p.frames.new_zeros(batch, D, K)], 1)
     windows = padded.unfold(1, D, 1)[:, :T].cumsum(3)  # (B, T, K, D), of the first d + 1 frames
     covering = windows + p.durations.transpose(1, 2)[:, None]
@@ -70,13 +69,3 @@ def marks_of(paths: Tensor, p: Parts) -> Tensor:
     starts = torch.where(opens, paths // (K * (K + 1)), T)
     marks = paths.new_full((*paths.shape[:2], T + 1), -1)
     return marks.scatter(2, starts, torch.where(opens, paths % K, -1))[:, :, :T]
-
-
-def starting(arcs: Tensor, p: Parts) -> Tensor:
-    """The probability (B, T, K) that a segment of each label starts at each frame, from that of each arc."""
-    (T, K), D, rows, begin = p.opening.shape[1:], p.durations.shape[1], [], 0
-    for length in p.lengths.tolist():
-        own = arcs[begin : begin + length * K * (K + 1)].reshape(length, K + 1, K).sum(1)
-        rows.append(torch.nn.functional.pad(own, (0, 0, 0, T - length)))
-        begin += length * K * (K + 1 + D)
-    return torch.stack(rows) if rows else arcs.new_zeros(0, T, K)

@@ -1,6 +1,6 @@
 """The tensors that score the ways to cut frames into segments, as both engines read them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -10,14 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.kernels.segmentation import Segments
+from structloss.kernels.segments import Segments
 
 Maybe = Tensor | None
+_POTENTIALS = ("opening", "frames", "durations", "rates", "transitions", "final")
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a segment scores: see `kernels.segmentation`. What stands beyond a length is a number, and never matters.
+    """What a segment scores: see `kernels.segments`. What stands beyond a length is a number, and never matters.
 
     The segments of an example are in states 0, 1, ..., or, where there are transitions, in any.
     """
@@ -26,7 +27,7 @@ class Parts:
     frames: Tensor  # (B, T, K), of frame t in state k
     durations: Tensor  # (B, D, K), of d + 1 frames
     rates: Tensor | None  # (B, K, D, D), of a duration after another; 0 for state 0
-    transitions: Tensor | None  # (K + 1, K): row 0 of the first segment, row k + 1 of what follows state k
+    transitions: Tensor | None  # (B, K + 1, K): row 0 of the first segment, row k + 1 of what follows state k
     final: Tensor  # (B, K + 1), of ending with state j - 1
     lengths: Tensor  # (B,)
     limits: Tensor  # (B, T), the most frames that a segment can have which starts there
@@ -34,33 +35,28 @@ class Parts:
     shortest: int
     longest_first: bool = False  # which of two outputs comes first, where they differ by a duration
 
-    def replace(self, **changes: Any) -> Self:
-        """The same with some tensors exchanged."""
-        return replace(self, **changes)
-
     @property
     def potentials(self) -> tuple[Tensor, Tensor, Tensor, Maybe, Maybe, Tensor]:
         """What is differentiated."""
         return self.opening, self.frames, self.durations, self.rates, self.transitions, self.final
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
-        """A function of each of the potentials."""
-        names = ("opening", "frames", "durations", "rates", "transitions", "final")
-        found = (None if x is None else function(x) for x in self.potentials)
-        return self.replace(**dict(zip(names, found, strict=True)))
+    def map(self, function: Callable[[Tensor], Tensor], names: Sequence[str] = _POTENTIALS) -> Self:
+        """A function of each of the potentials, or of other tensors."""
+        changes: dict[str, Any] = {
+            name: function(getattr(self, name)) for name in names if getattr(self, name) is not None
+        }
+        return replace(self, **changes)
 
     def examples(self, index: Tensor) -> Self:
         """Some of the examples."""
-        names = ("opening", "frames", "durations", "rates", "final", "lengths", "limits", "counts")
-        own = {name: getattr(self, name) for name in names}
-        return self.replace(**{name: None if x is None else x[index] for name, x in own.items()})
+        return self.map(lambda x: x[index], (*_POTENTIALS, "lengths", "limits", "counts"))
 
     def with_rates(self) -> Self:
         """The same with rates, of 0 where there are none."""
         if self.rates is not None:
             return self
         batch, longest, states = self.durations.shape
-        return self.replace(rates=self.durations.new_zeros(batch, states, longest, longest))
+        return replace(self, rates=self.durations.new_zeros(batch, states, longest, longest))
 
     @property
     def within(self) -> Tensor:
@@ -73,25 +69,22 @@ class Parts:
         _, frames, states = self.opening.shape
         return frames + 1, self.durations.shape[1] if self.rates is not None else 1, states + 1
 
+    def uniforms(self, n: int, generator: torch.Generator | None) -> Tensor:
+        """What n draws are made from, a state and a duration at a frame: (n, B, T, 2)."""
+        shape = (n, *self.opening.shape[:2], 2)
+        return torch.rand(shape, generator=generator, device=self.opening.device, dtype=torch.float64)
+
     @cached_property
     def arrays(self) -> Segments:
         """What the kernels read, in float64 on the CPU."""
+        return self.segments([None if x is None else x.detach().cpu().numpy() for x in self.potentials], np.float64)
 
-        def scores(x: Maybe, dims: int) -> NDArray[np.float64]:
-            return np.zeros((0,) * dims) if x is None else x.detach().double().cpu().contiguous().numpy()
-
-        return Segments(
-            opening=scores(self.opening, 3),
-            frames=scores(self.frames, 3),
-            durations=scores(self.durations, 3),
-            rates=scores(self.rates, 4),
-            transitions=scores(self.transitions, 2),
-            final=scores(self.final, 2),
-            lengths=self.lengths.cpu().contiguous().numpy(),
-            limits=self.limits.cpu().contiguous().numpy(),
-            counts=self.counts.cpu().contiguous().numpy(),
-            shortest=self.shortest,
-        )
+    def segments(self, potentials: Sequence[NDArray[Any] | None], dtype: type[np.generic]) -> Segments:
+        """The same with these arrays for the potentials."""
+        own = zip(potentials, (3, 3, 3, 4, 3, 2), strict=True)
+        scores = [np.zeros((0,) * n, dtype) if x is None else np.ascontiguousarray(x, dtype) for x, n in own]
+        sizes = [x.cpu().contiguous().numpy() for x in (self.lengths, self.limits, self.counts)]
+        return Segments._make([*scores, *sizes, self.shortest])
 
 
 def following_start(starts: Tensor, lengths: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from structloss.kernels.segmentation import Segments
+from structloss.kernels.segments import Segments
 from structloss.structures.base import Found
 from structloss.structures.segments.parts import Parts
 
@@ -70,7 +70,7 @@ def _segments(s: Segments, b: int, t: int, p: int, j: int) -> tuple[NDArray[np.i
     scores = scores + s.durations[b][:count, states] + s.opening[b, t, states]
     scores[: s.shortest - 1] = -np.inf
     if s.transitions.size:
-        scores = scores + s.transitions[j]
+        scores = scores + s.transitions[b, j]
     if s.rates.size and j > 0:
         scores = scores + s.rates[b, j, p, :count, None]
     return states, scores

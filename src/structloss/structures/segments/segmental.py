@@ -3,20 +3,22 @@
 import copy
 import math
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from structloss.kernels.segmentation_max import Levels
 from structloss.losses import Loss
 from structloss.losses.references import Labels, as_padded
-from structloss.structures.base import Engine, Found, Strata, Structure
+from structloss.structures.base import Found, Strata, Structure
 from structloss.structures.checks import check_count, check_floating, objection, unfit
 from structloss.structures.derivatives import apply
 from structloss.structures.engine import is_native
 from structloss.structures.segments import native_engine, torch_engine
-from structloss.structures.segments.parts import Parts, following_start
+from structloss.structures.segments.parts import Parts, following_start, limits_of
+from structloss.structures.segments.strata import levels_of
+from structloss.structures.tensors import wide
 
 
 class Segmental(Structure):
@@ -28,14 +30,14 @@ class Segmental(Structure):
     _parts: Parts
     _only: Tensor | None  # the marks (B, T) of the one output that is left, where a reference says all of it
 
-    def _like(self, parts: Parts, only: Tensor | None) -> Self:
+    def _like(self, parts: Parts) -> Self:
         structure = copy.copy(self)
-        structure._parts, structure._only = parts, only
+        structure._parts = parts
         return structure
 
     @abstractmethod
-    def _levels(self, loss: Loss, reference: Any) -> Levels:
-        """What a loss against the reference can come to."""
+    def _costs(self, loss: Loss, reference: Any, dtype: torch.dtype) -> Tensor:
+        """What a loss costs, (B, T, K): a frame in state k, or a segment that starts there."""
 
     def _padded(self, reference: Labels, sizes: Tensor, width: int, of: str) -> Tensor:
         """References (B, width), from a tensor or from lists, each of its example's size."""
@@ -54,6 +56,17 @@ class Segmental(Structure):
             )
         return given
 
+    def _agreeing(self, marks: Tensor, elsewhere: Tensor, complete: bool) -> Self:
+        """The outputs that start segments where marks (B, T) are not negative, and never elsewhere (B, T, K).
+
+        Where the marks are complete, they are the one output that is left.
+        """
+        p = self._parts
+        limits = torch.minimum(p.limits, limits_of(marks >= 0, p.lengths))
+        left = self._like(replace(p, opening=p.opening.masked_fill(elsewhere, -math.inf), limits=limits))
+        left._only = marks if self._only is None and complete else self._only
+        return left
+
     @property
     def lengths(self) -> Tensor:
         """How many frames each example has, (B,)."""
@@ -69,17 +82,18 @@ class Segmental(Structure):
 
     def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
         given = iter(potentials)
-        return self._like(self._parts.map(lambda _: next(given)), self._only)
+        return self._like(self._parts.map(lambda _: next(given)))
 
     def __getitem__(self, examples: int | slice | Tensor) -> Self:
         """Some of the examples, as a batch of their own."""
         index = self._example_numbers(examples)
-        only = None if self._only is None else self._only[index]
-        return self._like(self._parts.examples(index), only)
+        part = self._like(self._parts.examples(index))
+        part._only = None if self._only is None else self._only[index]
+        return part
 
     @property
-    def _engine(self) -> Engine[Parts]:
-        return native_engine if is_native(self.device) else torch_engine
+    def _native(self) -> bool:
+        return is_native(self.device)
 
     def _score(self, marks: Tensor) -> Tensor:
         """The score (n, B) of marks (n, B, T); -inf of those that leave a frame out or have a forbidden duration."""
@@ -106,7 +120,7 @@ class Segmental(Structure):
         total = total + summed(p.frames[b, t, covering], p.within)
         if p.transitions is not None:
             node = torch.where(follows, state.gather(2, before) + 1, 0)
-            total = total + summed(p.transitions[node, state], starts)
+            total = total + summed(p.transitions[b, node, state], starts)
         if p.rates is not None:
             total = total + summed(p.rates[b, state, duration.gather(2, before) - 1, duration - 1], starts & follows)
         ending = state.gather(2, last)[:, :, 0] + 1 if len(t) else last[:, :, 0]
@@ -114,19 +128,19 @@ class Segmental(Structure):
         return torch.where(possible & (total > -math.inf), total, -math.inf).to(p.opening.dtype)
 
     def _best(self, k: int) -> Found:
-        return self._engine.best(self._parts, k)
+        return (native_engine.best if self._native else torch_engine.best)(self._parts, k)
 
     def _draw(self, n: int, generator: torch.Generator | None) -> Found:
-        return self._engine.draw(self._parts, n, generator)
+        return (native_engine.draw if self._native else torch_engine.draw)(self._parts, n, generator)
 
     def _log_partition(self) -> Tensor:
-        return self._engine.log_partition(self._parts)
+        return (native_engine.log_partition if self._native else torch_engine.log_partition)(self._parts)
 
     def _single(self) -> Tensor | None:
         return None if self._only is None else self._only[None]
 
     def _marginals(self) -> Tensor:
-        return self._engine.marginals(self._parts)
+        return native_engine.marginals(self._parts) if self._native else super()._marginals()
 
     def _check_same(self, other: Self) -> None:
         p, f = self._parts, other._parts
@@ -140,19 +154,20 @@ class Segmental(Structure):
         p, f = self._parts, other._parts
         if p.rates is not None or f.rates is not None:
             p, f = p.with_rates(), f.with_rates()
-        return self._engine.expectation(p, f)
+        if self._native:
+            return native_engine.expectation(p, f)
+        return super(Segmental, self._like(p.map(wide)))._expectation(other._like(f.map(wide))).to(self.dtype)
 
     def strata(self, loss: Loss, reference: Any, lowest: bool = False) -> Strata:
         """The best output at each value of loss(y, reference), or the one of lowest score.
 
         With V values, V times the time and memory of `argmax()`; an error where that is more than 512 MiB an example.
         """
-        p, levels = (self.detach()._times(-1.0) if lowest else self)._parts, self._levels(loss, reference)
-        # A search, and not differentiated: by the kernels under either engine.
-        best, marks = native_engine.strata(p, levels, p.longest_first)
-        exists = (best > -math.inf).T.to(self.device)
-        outputs = self._outputs(marks.to(self.device).transpose(0, 1), exists)
-        return Strata(torch.from_numpy(levels.values[:, 0].T).to(p.opening), outputs, exists)
+        p = (self.detach()._times(-1.0) if lowest else self)._parts
+        with torch.no_grad():
+            losses, levels = levels_of(self._costs(loss, reference, torch.float64), p)
+            marks, exists = (native_engine.strata if self._native else torch_engine.strata)(p, levels)
+        return Strata(torch.from_numpy(losses).to(p.opening), self._outputs(marks, exists), exists)
 
     def _repr(self, **sizes: int) -> str:
         p = self._parts

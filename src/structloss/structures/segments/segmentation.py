@@ -2,19 +2,17 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from structloss.kernels.segmentation_max import Levels
 from structloss.losses import LocalLoss, Loss
 from structloss.losses.references import UNKNOWN, Labels, as_lengths
 from structloss.structures.checks import at_least_float32, check_over, check_scale, check_shape
 from structloss.structures.segments.parts import Parts, limits_of
 from structloss.structures.segments.segmental import Segmental, check_alike, check_scores, longest_duration
-from structloss.structures.segments.strata import levels_of
 
 
 class Segmentation(Segmental):
@@ -179,7 +177,7 @@ class Segmentation(Segmental):
         """
         check_scale(scale)
         p, costs = self._parts, self._costs(loss, reference, self._parts.opening.dtype)
-        return self._like(p.replace(opening=p.opening + scale * costs), self._only)
+        return self._like(replace(p, opening=p.opening + scale * costs))
 
     def _costs(self, loss: Loss, reference: Labels, dtype: torch.dtype) -> Tensor:
         """(B, T, N)"""
@@ -227,19 +225,7 @@ class Segmentation(Segmental):
         known, T = starts >= 0, p.opening.shape[1]
         elsewhere = known[:, None] & (torch.arange(T, device=starts.device)[:, None] != starts[:, None])
         marks = self._scattered(torch.where(known, starts, T))
-        only = marks if self._only is None and bool((known | ~self._named()).all()) else self._only
-        limits = torch.minimum(p.limits, limits_of(marks >= 0, p.lengths))
-        return self._like(p.replace(opening=p.opening.masked_fill(elsewhere, -math.inf), limits=limits), only)
-
-    def _levels(self, loss: Loss, reference: Labels) -> Levels:
-        p = self._parts
-        costs = self._costs(loss, reference, torch.float64).contiguous().cpu().numpy()
-        lengths, counts, steps = p.lengths.tolist(), p.counts.tolist(), []
-        for b, (length, count) in enumerate(zip(lengths, counts, strict=True)):
-            reach = [(n * p.shortest, length - (count - n) * p.shortest + 1) for n in range(count)]
-            steps.append([costs[b, begin if n else 0 : end if n else 1, n] for n, (begin, end) in enumerate(reach)])
-        steps = [own if all(map(len, own)) else [np.zeros(1) for _ in own] for own in steps]  # what cannot be cut
-        return levels_of(costs, steps, p, by_frame=False)
+        return self._agreeing(marks, elsewhere, bool((known | ~self._named()).all()))
 
 
 def _sizes(

@@ -2,23 +2,22 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from structloss.kernels.segmentation_max import Levels
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import UNKNOWN, Labels, String, as_lengths, as_strings, is_sets
 from structloss.structures.base import Found, Strata
 from structloss.structures.checks import at_least_float32, check_over, check_scale, check_shape
 from structloss.structures.graph.lattice import Lattice
-from structloss.structures.segments.explicit import ExplicitGraph, marks_of, starting
+from structloss.structures.segments.explicit import ExplicitGraph, marks_of
 from structloss.structures.segments.parts import Parts, limits_of
 from structloss.structures.segments.segmental import Segmental, check_alike, check_scores, longest_duration
-from structloss.structures.segments.strata import levels_of
 
 _AGREEMENT = Agreement()
 
@@ -120,7 +119,7 @@ class SemiMarkov(Segmental):
             frames=checked.get("frames", zeros.expand(batch, T, K)),
             durations=checked.get("durations", zeros.expand(K, D))[..., :D].expand(batch, K, D).transpose(1, 2),
             rates=None,
-            transitions=torch.cat(rows),
+            transitions=torch.cat(rows).expand(batch, K + 1, K),
             final=torch.cat(ends).expand(batch, K + 1),
             lengths=own_lengths,
             limits=limits_of(torch.zeros((batch, T), dtype=torch.bool, device=device), own_lengths),
@@ -218,9 +217,6 @@ class SemiMarkov(Segmental):
     def _log_partition(self) -> Tensor:
         return self._graph.log_partition() if self._added else super()._log_partition()
 
-    def _marginals(self) -> Tensor:
-        return starting(self._graph.marginals(), self._parts) if self._added else super()._marginals()
-
     def _expectation(self, other: Self) -> Tensor:
         if not self._added and not other._added:
             return super()._expectation(other)
@@ -271,10 +267,10 @@ class SemiMarkov(Segmental):
         if isinstance(loss, MachineLoss):
             return self._with(_Added(loss, self._written(reference), scale))
         p, costs = self._parts, self._costs(loss, reference, self._parts.opening.dtype)
-        return self._like(p.replace(frames=p.frames + scale * costs), self._only)
+        return self._like(replace(p, frames=p.frames + scale * costs))
 
     def _with(self, added: "_Added") -> Self:
-        augmented = self._like(self._parts, self._only)
+        augmented = self._like(self._parts)
         augmented._added = (*self._added, added)
         return augmented
 
@@ -312,11 +308,4 @@ class SemiMarkov(Segmental):
         p, marks = self._parts, self._reference(reference)
         labels = torch.arange(self.num_labels, device=marks.device)
         elsewhere = (marks != UNKNOWN)[:, :, None] & (labels != marks[:, :, None]) & p.within[:, :, None]
-        only = marks if self._only is None and bool((marks != UNKNOWN).all()) else self._only
-        limits = torch.minimum(p.limits, limits_of(marks >= 0, p.lengths))
-        return self._like(p.replace(opening=p.opening.masked_fill(elsewhere, -math.inf), limits=limits), only)
-
-    def _levels(self, loss: Loss, reference: Labels) -> Levels:
-        costs = self._costs(loss, reference, torch.float64).contiguous().cpu().numpy()
-        steps = [list(costs[b, :length]) for b, length in enumerate(self._parts.lengths.tolist())]
-        return levels_of(costs, steps, self._parts, by_frame=True)
+        return self._agreeing(marks, elsewhere, bool((marks != UNKNOWN).all()))

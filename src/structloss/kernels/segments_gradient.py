@@ -1,0 +1,148 @@
+"""The partition function of the ways to cut frames into segments, and its gradient: the probability of every segment.
+
+What `kernels.segments.backward` gives for every node makes the ways a Markov chain; a pass through it, from the first
+frame to the last, gives the probability of every node, and so of all that scores a segment.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from structloss.kernels.arithmetic import inverse
+from structloss.kernels.compile import kernel
+from structloss.kernels.segments import (
+    Room,
+    Scaled,
+    Segments,
+    add,
+    backward,
+    look_ahead,
+    make_nodes,
+    make_room,
+    matrices_of,
+    scaled_exp,
+    scaled_matrices,
+    share,
+    span,
+    take_column,
+)
+from structloss.kernels.types import Array
+
+
+class Gradients(NamedTuple):
+    """The derivatives of each example's own value in its scores, of a batch or of one example; size 0: not wanted."""
+
+    opening: Array
+    frames: Array
+    durations: Array
+    rates: Array
+    transitions: Array
+    final: Array
+
+
+@kernel
+def push(
+    matrix: Array, weights: Array, values: Array, exps: Array, count: int, row: Array, masses: Array, flow: Array,
+    g: Array,
+) -> None:  # fmt: skip
+    """flow[i] = the sum over p of masses[p] * P(i | p), which is in proportion to exp(matrix[p, i] + values[i]).
+
+    g[p, i] += each of these terms.
+    """
+    flow[:count] = 0.0
+    for p in range(weights.shape[0]):
+        if masses[p].real > 0.0:
+            total = share(matrix[p], weights[p], values, exps, count, row)
+            scale = masses[p] * inverse(total)
+            for i in range(count):
+                row[i] *= scale
+            add(flow[:count], row)
+            if g.size:
+                add(g[p, :count], row)
+
+
+@kernel
+def fill_flow(
+    s: Segments, b: int, t: int, first: int, last: int, count: int, scaled: Scaled, r: Room, mass: Array, g: Gradients
+) -> None:
+    """shares[d, k] = the probability of each segment from t on, where mass (T + 1, P, K + 1) is that of each node.
+
+    The probability of each transition, and of each pair of durations, is added to g.
+    """
+    matrices = matrices_of(s, b)
+    if s.rates.size:
+        for k in range(first, last):
+            take_column(r.ways, k, count, r.column)
+            take_column(r.shares, k, count, r.column_exps)
+            for p in range(mass.shape[1]):
+                r.before[p] = mass[t, p, k]
+            own = g.rates[k] if g.rates.size else scaled.weights[0, :0]
+            push(matrices[k], scaled.weights[k], r.column, r.column_exps, count, r.row, r.before, r.flow, own)
+            for d in range(count):
+                r.shares[d, k] = r.flow[d]
+        return
+    if s.transitions.size:
+        scaled_exp(r.starts, last, r.start_exps)
+        for j in range(mass.shape[2]):
+            r.before[j] = mass[t, 0, j]
+        push(matrices[0], scaled.weights[0], r.starts, r.start_exps, last, r.row, r.before, r.flow, g.transitions)
+    else:
+        for k in range(first, last):
+            r.flow[k] = mass[t, 0, k]
+    flow, sums = r.flow[first:last], r.sums[first:last]
+    for k in range(flow.shape[0]):
+        flow[k] = flow[k] * inverse(sums[k]) if sums[k].real > 0.0 else 0.0 * flow[k]
+    for d in range(count):
+        shares = r.shares[d, first:last]
+        for k in range(flow.shape[0]):
+            shares[k] *= flow[k]
+
+
+@kernel
+def spread(nodes: Array, g: Gradients, t: int, count: int, first: int, last: int, weights: Array, sums: Array) -> None:
+    """Add weights[d, k], what the segments from t on weigh, to the nodes that they lead to and to what scores them.
+
+    A frame is in all segments that do not end before it: its weights are summed from the longest on. Cost D * K.
+    """
+    tails, paired = sums[first:last], nodes.shape[1] > 1
+    tails[:] = 0.0
+    for d in range(count - 1, -1, -1):
+        row = weights[d, first:last]
+        add(tails, row)
+        add(nodes[t + d + 1, d if paired else 0, first + 1 : last + 1], row)
+        if g.frames.size:
+            add(g.frames[t + d, first:last], tails)
+        if g.durations.size:
+            add(g.durations[d, first:last], row)
+    if g.opening.size:
+        add(g.opening[t, first:last], tails)
+
+
+@kernel
+def log_partition(worker: int, workers: int, s: Segments, wanted: bool, value: Array, gradients: Gradients) -> None:
+    """value (B,) = log Z, and where `wanted` its gradients: a pass through the Markov chain that `backward` makes.
+
+    Time as `backward`, memory T * K, with rates T * K * D.
+    """
+    r, nodes, mass = make_room(s, value), make_nodes(s, 1, value), make_nodes(s, 1, value)[0]
+    for b in range(worker, value.shape[0], workers):
+        scaled = scaled_matrices(s, b, value)
+        backward(s, None, b, nodes, scaled, r)
+        value[b] = nodes[0, 0, 0, 0]
+        if not wanted or value[b].real == -np.inf:
+            continue
+        g = Gradients(
+            gradients.opening[b], gradients.frames[b], gradients.durations[b], gradients.rates[b],
+            gradients.transitions[b], gradients.final[b],
+        )  # fmt: skip
+        length = s.lengths[b]
+        mass[: length + 1] = 0.0
+        mass[0, 0, 0] = 1.0
+        for t in range(length):
+            first, last = span(s, b, t)
+            if first < last:
+                count = look_ahead(s, None, b, t, 0, first, last, nodes, scaled, r)
+                fill_flow(s, b, t, first, last, count, scaled, r, mass, g)
+                spread(mass, g, t, count, first, last, r.shares, r.sums)
+        for p in range(mass.shape[1] if g.final.size else 0):
+            add(g.final, mass[length, p])
