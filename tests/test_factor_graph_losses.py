@@ -183,10 +183,9 @@ def test_gradients_of_long_graphs_in_float32(engine: str) -> None:
     with torch.no_grad():
         g, _ = long(torch.float32)
         exact = torch.autograd.functional.jacobian(
-            lambda x: g._with_potentials((x, g._potentials[1].double())).log_partition().sum(),
-            g._potentials[0].double(),
+            lambda x: g._with_potentials((x,)).log_partition().sum(), g._potentials[0].double()
         )
-    close(found[0].flatten(), exact, 1e-6)
+    close(found[0].flatten(), exact[: unary.numel()], 1e-6)
 
 
 def test_elimination_follows_the_chain_of_states() -> None:

@@ -12,7 +12,7 @@ from structloss.structures.factor_graph import hard_factors
 from structloss.structures.factor_graph.blocks import Ragged, as_rows, factors_block, grid_edges, variables_block
 from structloss.structures.factor_graph.factor_graph import FactorGraph
 from structloss.structures.factor_graph.inference import Method, Solver, inference_of
-from structloss.structures.factor_graph.parts import Factors, Parts, Variables
+from structloss.structures.factor_graph.parts import Block, Parts
 from structloss.structures.factor_graph.readers import Reading, attached
 
 
@@ -33,8 +33,8 @@ class FactorGraphBuilder:
     """
 
     def __init__(self) -> None:
-        self._variables: list[Variables] = []
-        self._factors: list[Factors] = []
+        self._variables: list[Block] = []
+        self._factors: list[Block] = []
         self._hard: list[Reading] = []
         self._batch = 0
         self._sizes = [np.zeros(0, np.int64)]  # how many labels the variables of each example have; one where all alike

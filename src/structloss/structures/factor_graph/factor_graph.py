@@ -102,7 +102,7 @@ class FactorGraph(Structure):
 
     @property
     def _potentials(self) -> tuple[Tensor, ...]:
-        return self._base.unary, self._base.tables
+        return (self._base.scores,)
 
     def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
         return self._like(self._base.with_scores(*potentials), self._added, self._only)
@@ -180,7 +180,7 @@ class FactorGraph(Structure):
             t = self._parts.topology
             return ranked(self._parts, self._inference.certain("topk", t).solve, k)
         found = self._solution
-        outputs = torch.from_numpy(self._parts.topology.outputs(found.labels[None]))
+        outputs = self._parts.topology.outputs(found.labels[None])
         return Found(outputs.to(self.device), (found.certificate.dual > -math.inf)[None].to(self.device))
 
     def _log_partition(self) -> Tensor:
@@ -190,7 +190,7 @@ class FactorGraph(Structure):
         return Found(*self._inference.draw(self._parts, n, generator))
 
     def _marginals(self) -> Tensor:
-        recorded = torch.is_grad_enabled() and any(x.requires_grad for x in self._potentials)
+        recorded = torch.is_grad_enabled() and self._base.scores.requires_grad
         return self._base.by_label(self._shares(create_graph=recorded)[0])
 
     def _check_same(self, other: Self) -> None:
@@ -272,7 +272,7 @@ class FactorGraph(Structure):
             tensor([[[0., 1.],
                      [1., 0.]]])
         """
-        return self._parts.by_label(torch.from_numpy(self._solution.unary).to(self._parts.unary))
+        return self._parts.by_label(torch.from_numpy(self._solution.mu).to(self._parts.scores))
 
     def round(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """n outputs (n, B, N) by random rounding: each variable's label is drawn by itself from `relaxed()`.
@@ -383,8 +383,8 @@ class FactorGraph(Structure):
         if isinstance(loss, LocalLoss):
             check_over(loss, "labels", self)
             costs = loss.costs_of(self._reference(reference), self._positions.lengths, self.num_labels, self.dtype)
-            unary = self._base.unary + scale * self._base.flat(costs)
-            return self._like(self._base.with_scores(unary), self._added, self._only)
+            scores = self._base.scores + scale * self._base.flat(costs)
+            return self._like(self._base.with_scores(scores), self._added, self._only)
         reading = self._reading(loss, reference, absolute=False)
         scales = {x.key: (x, own) for x, own in self._added}
         before = scales.get(reading.key, (reading, 0.0))[1]
@@ -412,8 +412,8 @@ class FactorGraph(Structure):
                 only = torch.where(within, wanted, -1)
         if self._only is not None and (only is None or torch.equal(only, self._only)):
             only = self._only
-        unary = torch.where(self._base.flat(struck.double()) > 0, -math.inf, self._base.unary)
-        return self._like(self._base.with_scores(unary), self._added, only)
+        scores = self._base.scores.masked_fill(self._base.flat(struck), -math.inf)
+        return self._like(self._base.with_scores(scores), self._added, only)
 
     def strata(self, loss: Loss, reference: Labels, lowest: bool = False) -> Strata:
         """The best output at each value of loss(y, reference), or the one of lowest score; exact.
@@ -428,10 +428,10 @@ class FactorGraph(Structure):
         def best(reading: Reading) -> tuple[Tensor, Tensor]:
             p = attached(graph._base, [*graph._added, (reading, 1.0)])
             found = solve(p)
-            outputs = torch.from_numpy(p.topology.outputs(found.labels[None])[0])
+            outputs = p.topology.outputs(found.labels[None])[0]
             return outputs.to(self.device), (found.certificate.dual > -math.inf).to(self.device)
 
-        return strata(self._reading(loss, reference, absolute=True), self._base.unary, best)
+        return strata(self._reading(loss, reference, absolute=True), self._base.scores, best)
 
 
 def _is_absent(y: Tensor) -> Tensor:

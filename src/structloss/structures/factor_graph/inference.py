@@ -99,18 +99,18 @@ class Exact(Inference):
         return self
 
     def log_partition(self, p: Parts) -> Tensor:
-        log_partition = native_engine.log_partition if is_native(p.unary.device) else torch_engine.log_partition
+        log_partition = native_engine.log_partition if is_native(p.scores.device) else torch_engine.log_partition
         return log_partition(p, self._plans("log_partition", p.topology))
 
     def expectation(self, p: Parts, f: Parts) -> Tensor:
-        expectation = native_engine.expectation if is_native(p.unary.device) else torch_engine.expectation
+        expectation = native_engine.expectation if is_native(p.scores.device) else torch_engine.expectation
         return expectation(p, f, self._plans("expectation", p.topology))
 
     def draw(self, p: Parts, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        device, shape = p.unary.device, (n, len(p.topology.sizes))
+        device, shape = p.scores.device, (n, len(p.topology.sizes))
         uniforms = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
         labels, exists = native_engine.sample(p, self._plans("sample", p.topology), uniforms.cpu().numpy())
-        return torch.from_numpy(p.topology.outputs(labels)).to(device), torch.from_numpy(exists).to(device)
+        return p.topology.outputs(labels).to(device), torch.from_numpy(exists).to(device)
 
 
 @dataclass(frozen=True)

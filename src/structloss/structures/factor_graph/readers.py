@@ -19,9 +19,7 @@ from torch import Tensor
 
 from structloss.automata import LossAutomaton
 from structloss.structures.chain.strata import distinct
-from structloss.structures.factor_graph.parts import Factors, Ints, Parts, Variables
-
-Floats = NDArray[np.float64]
+from structloss.structures.factor_graph.parts import Block, Floats, Ints, Parts
 
 
 class Layout(NamedTuple):
@@ -179,7 +177,7 @@ class Reading:
         """Those of some examples."""
         return replace(self, of=self.of[index])
 
-    def parts(self, first: Ints, like: Tensor, scale: float | None) -> tuple[list[Variables], list[Factors]]:
+    def parts(self, first: Ints, like: Tensor, scale: float | None) -> tuple[list[Block], list[Block]]:
         """Its hidden variables, numbered from first[b] on in example b, and its factors: scale times its gains.
 
         With no scale it says nothing of outputs: it adds 0 even to what is outside.
@@ -194,11 +192,10 @@ class Reading:
             scores[inside] = (scale or 0.0) * gains[inside]
             scopes = np.where(x.scopes < 0, first[examples][:, None] - 1 - x.scopes, x.scopes).ravel()
             hidden = np.repeat(examples, len(x.hidden)), np.tile(x.hidden, n)
-            variables.append(Variables(*hidden, like.new_zeros(int(hidden[1].sum()))))
+            variables.append(Block.variables(*hidden, like.new_zeros(int(hidden[1].sum()))))
             flat = torch.from_numpy(scores).to(like).repeat(n)
-            factors.append(
-                Factors(np.repeat(examples, len(x.arity)), np.tile(x.arity, n), scopes, np.tile(x.sizes, n), flat)
-            )
+            owner = np.repeat(examples, len(x.arity))
+            factors.append(Block(owner, np.tile(x.sizes, n), flat, np.tile(x.arity, n), scopes))
         return variables, factors
 
     def fill(self, y: Ints, first: Ints, whole: Ints) -> None:
@@ -211,11 +208,11 @@ class Reading:
 
 def attached(p: Parts, readings: Sequence[tuple[Reading, float | None]]) -> Parts:
     """Graphs with what readings add to them, times a scale."""
-    variables: list[Variables] = []
-    factors: list[Factors] = []
+    variables: list[Block] = []
+    factors: list[Block] = []
     begin = np.diff(p.graph.variables)
     for reading, scale in readings:
-        more = reading.parts(begin, p.unary, scale)
+        more = reading.parts(begin, p.scores, scale)
         variables += more[0]
         factors += more[1]
         begin = begin + reading.num_hidden
