@@ -1,5 +1,6 @@
 """FactorGraph: losses of strings under every method, references in every form, and parts of a batch."""
 
+import functools
 import itertools
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -220,7 +221,7 @@ def test_a_loss_over_something_else_is_refused() -> None:
 
 
 def test_plans_are_found_by_several_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elimination, "_KEPT", 3)
+    monkeypatch.setattr(elimination, "_remembered", functools.lru_cache(3)(elimination._remembered.__wrapped__))
 
     def plan(n: int) -> float:
         g = sl.FactorGraphBuilder()
