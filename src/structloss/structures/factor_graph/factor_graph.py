@@ -14,7 +14,7 @@ from structloss.losses.references import UNKNOWN, Labels, Positions, String, as_
 from structloss.structures.base import Found, Strata, Structure
 from structloss.structures.checks import check_count, check_over, check_scale, check_shape
 from structloss.structures.factor_graph import relaxation
-from structloss.structures.factor_graph.inference import MOST, Auto, Exact, Inference, Relaxed
+from structloss.structures.factor_graph.inference import MOST, Auto, Exact, Inference
 from structloss.structures.factor_graph.parts import Ints, Parts
 from structloss.structures.factor_graph.readers import Reader, Reading, attached
 from structloss.structures.factor_graph.relaxation import Certificate, Solution
@@ -187,7 +187,7 @@ class FactorGraph(Structure):
         return self._inference.log_partition(self._parts)
 
     def _draw(self, n: int, generator: torch.Generator | None) -> Found:
-        return Found(*self._inference.draw(self._parts, n, generator))
+        return self._inference.draw(self._parts, n, generator)
 
     def _marginals(self) -> Tensor:
         recorded = torch.is_grad_enabled() and self._base.scores.requires_grad
@@ -233,7 +233,7 @@ class FactorGraph(Structure):
             return
         zeros = torch.zeros((*self._sizes.shape, self.num_labels), dtype=self.dtype, device=self.device)
         alone = attached(self._base.bare(zeros), [(x, 0.0) for x in self._hard])
-        possible = Auto(Relaxed("dual", 1e-4)).solve(alone).certificate.dual > -math.inf
+        possible = Auto().solve(alone).certificate.dual > -math.inf
         if not possible.all():
             names = ", ".join(sorted({x.name for x in self._hard}))
             raise ValueError(f"example {int((~possible).int().argmax())}: the hard factors ({names}) leave no output")

@@ -55,8 +55,8 @@ def argmax(p: Parts, plans: Plans) -> tuple[Ints, NDArray[np.bool_]]:
     return labels, exists > 0
 
 
-def sample(p: Parts, plans: Plans, uniforms: NDArray[np.float64]) -> tuple[Ints, NDArray[np.bool_]]:
+def sample(p: Parts, plans: Plans, uniforms: Tensor) -> tuple[Ints, NDArray[np.bool_]]:
     """The labels (n, V) of assignments drawn at uniforms (n, V); whether there is any (B,)."""
     labels, exists = np.full(uniforms.shape, -1), np.empty(p.batch, np.int64)
-    _run(kernels.sample, plans, p, 1, p.array, uniforms, labels, exists)
+    _run(kernels.sample, plans, p, 1, p.array, uniforms.numpy(), labels, exists)
     return labels, exists > 0
