@@ -136,7 +136,7 @@ class FactorGraph(Structure):
     @property
     def _sizes(self) -> Tensor:
         """How many labels each variable has, (B, N); 1 beyond."""
-        return torch.from_numpy(self._base.topology.size_table).to(self.device)
+        return torch.from_numpy(self._base.topology.extents).to(self.device)
 
     def _choices(self, y: Tensor, name: str) -> Tensor:
         positions, sizes = self._positions, self._sizes
@@ -162,9 +162,8 @@ class FactorGraph(Structure):
     def _whole(self, y: Tensor) -> Ints:
         """The labels (n, V) of all variables, hidden ones too, of outputs (n, B, N)."""
         t, labels = self._parts.topology, y.cpu().numpy().clip(0)
-        owner, number, place = t.seen
-        whole = np.zeros((len(labels), len(t.sizes)), np.int64)
-        whole[:, place] = labels[:, owner, number]
+        whole, there = np.zeros((len(labels), len(t.sizes)), np.int64), t.variable_at >= 0
+        whole[:, t.variable_at[there]] = labels[:, there]
         first = t.graph.variables[:-1] + t.visible
         for reading in (*self._hard, *(x for x, _ in self._added)):
             reading.fill(labels, first, whole)
@@ -351,7 +350,7 @@ class FactorGraph(Structure):
         t = self._base.topology
         readers: dict[tuple[object, ...], Reader] = {}
         keys = []
-        for string, sizes, n in zip(self._written(loss, reference), t.size_table, t.visible.tolist(), strict=True):
+        for string, sizes, n in zip(self._written(loss, reference), t.extents, t.visible.tolist(), strict=True):
             keys.append((string.shape, string.tobytes(), sizes[:n].tobytes()))
             if keys[-1] not in readers:
                 machine = loss.machine(string, self.num_labels, n, absolute)

@@ -84,29 +84,21 @@ class Topology:
         return np.repeat(self.used_owner, np.append(self.sizes, np.diff(self.graph.cells)))
 
     @functools.cached_property
-    def seen(self) -> Ints:
-        """The example, the number and the place of each variable that is not hidden, (3, n)."""
-        owner = self.owners[0]
-        number = np.arange(len(owner)) - self.graph.variables[owner]
-        rows = np.stack([owner, number, np.arange(len(owner))])
-        return rows[:, number < self.visible[owner]]
+    def variable_at(self) -> Ints:
+        """Where the variables of outputs stand among all, (B, N); -1 beyond."""
+        number = np.arange(self.width)
+        return np.where(number < self.visible[:, None], self.graph.variables[:-1, None] + number, -1)
 
     @functools.cached_property
-    def shown(self) -> Ints:
-        """For each label of a variable that is not hidden its example, variable and label, and its place, (4, n)."""
-        owner, number, place = self.seen
-        sizes = self.sizes[place]
-        label = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        rows = [np.repeat(x, sizes) for x in (owner, number, self.graph.labels[place])]
-        return np.stack([rows[0], rows[1], label, rows[2] + label])
-
-    @functools.cached_property
-    def size_table(self) -> Ints:
+    def extents(self) -> Ints:
         """How many labels each variable of outputs has, (B, N); 1 beyond."""
-        owner, number, place = self.seen
-        table = np.ones((self.batch, self.width), np.int64)
-        table[owner, number] = self.sizes[place]
-        return table
+        return np.where(self.variable_at < 0, 1, np.append(self.sizes, 1)[self.variable_at])
+
+    @functools.cached_property
+    def label_at(self) -> Ints:
+        """Where the scores of their labels stand, (B, N, K); -1 beyond."""
+        label, at = np.arange(self.num_labels), self.variable_at[..., None]
+        return np.where((at >= 0) & (label < self.extents[..., None]), self.graph.labels[at] + label, -1)
 
     @functools.cached_property
     def links(self) -> Slots:
@@ -139,10 +131,8 @@ class Topology:
 
     def outputs(self, whole: Ints) -> Tensor:
         """Outputs (n, B, N) of assignments (n, V); -1 beyond."""
-        owner, number, place = self.seen
-        found = np.full((len(whole), self.batch, self.width), -1)
-        found[:, owner, number] = whole[:, place]
-        return torch.from_numpy(found)
+        padded = np.pad(whole, ((0, 0), (0, 1)), constant_values=-1)
+        return torch.from_numpy(padded[:, self.variable_at])
 
     def local(self, b: int) -> tuple[Ints, Ints, Ints]:
         """The sizes, slots and scope of one example's graph, counted from its own first."""
@@ -189,8 +179,9 @@ class Parts:
     def bare(self, scores: Tensor) -> Self:
         """The variables that are not hidden, by themselves, with scores (B, N, K)."""
         t = self.topology
-        b, v, k = torch.from_numpy(t.shown[:3]).to(scores.device)
-        return self._with([Block.variables(t.seen[0], t.sizes[t.seen[2]], scores[b, v, k])], [], t.visible)
+        owner, number = (t.variable_at >= 0).nonzero()
+        flat = scores[torch.from_numpy(t.label_at >= 0).to(scores.device)]
+        return self._with([Block.variables(owner, t.extents[owner, number], flat)], [], t.visible)
 
     def examples(self, index: Ints) -> Self:
         """Some of the examples."""
@@ -232,14 +223,13 @@ class Parts:
 
     def by_label(self, values: Tensor) -> Tensor:
         """(B, N, K) from a number for each score; 0 beyond."""
-        t = self.topology
-        b, v, k, place = torch.from_numpy(t.shown).to(values.device)
-        return values.new_zeros(t.batch, t.width, t.num_labels).index_put((b, v, k), values[place])
+        at = torch.from_numpy(self.topology.label_at).to(values.device)
+        return torch.cat([values, values.new_zeros(1)])[at]
 
     def flat(self, values: Tensor) -> Tensor:
         """For each label of each variable its value of (B, N, K); 0 for hidden ones and for cells."""
-        b, v, k, place = torch.from_numpy(self.topology.shown).to(values.device)
-        return values.new_zeros(self.scores.shape).index_put((place,), values[b, v, k])
+        at = torch.from_numpy(self.topology.label_at).to(values.device)
+        return values.new_zeros(self.scores.shape).index_put((at[at >= 0],), values[at >= 0])
 
     def with_scores(self, scores: Tensor) -> Self:
         """The same graphs, scored otherwise."""

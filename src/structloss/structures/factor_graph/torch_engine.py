@@ -103,11 +103,10 @@ def argmax(p: Parts, plans: Plans) -> tuple[Ints, NDArray[np.bool_]]:
         best = np.flatnonzero(shares[: len(variable)].cpu().numpy() > 0)[::-1]
         labels = np.full(len(begin), -1)
         labels[variable[best]] = best - begin[variable[best]]  # the smallest comes last, and stays
-        several = np.bincount(variable[best], minlength=len(begin)) > 1
-        owner, _, place = t.seen[:, several[t.seen[2]]]
-        if not len(owner):
+        several = (np.bincount(variable[best], minlength=len(begin) + 1) > 1)[t.variable_at]
+        if not several.any():
             return labels, (value > -math.inf).cpu().numpy()
-        for v in place[np.unique(owner, return_index=True)[1]]:
+        for v in t.variable_at[several & (several.cumsum(1) == 1)]:
             kept = scores[begin[v] + labels[v]].clone()
             scores[begin[v] : begin[v] + t.sizes[v]] = -math.inf
             scores[begin[v] + labels[v]] = kept
