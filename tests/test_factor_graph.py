@@ -665,6 +665,5 @@ def test_a_certificate_never_claims_a_gap_that_is_not_so() -> None:
 
 @pytest.mark.parametrize("size", [1e3, 1e8, 1e12, 1e16, 1e30])
 def test_marginals_of_equal_scores_are_equal_however_large_they_are(size: float, engine: str) -> None:
-    g = sl.FactorGraph()
-    g.variables(torch.full((1, 6, 2), size, dtype=torch.float64))
+    g = of_variables(torch.full((1, 6, 2), size, dtype=torch.float64))
     close(g.marginals().detach(), torch.full((1, 6, 2), 0.5, dtype=torch.float64), 1e-12)

@@ -1,5 +1,6 @@
 """FactorGraph: losses of strings under every method, references in every form, and parts of a batch."""
 
+import functools
 import itertools
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -183,10 +184,9 @@ def test_gradients_of_long_graphs_in_float32(engine: str) -> None:
     with torch.no_grad():
         g, _ = long(torch.float32)
         exact = torch.autograd.functional.jacobian(
-            lambda x: g._with_potentials((x, g._potentials[1].double())).log_partition().sum(),
-            g._potentials[0].double(),
+            lambda x: g._with_potentials((x,)).log_partition().sum(), g._potentials[0].double()
         )
-    close(found[0].flatten(), exact, 1e-6)
+    close(found[0].flatten(), exact[: unary.numel()], 1e-6)
 
 
 def test_elimination_follows_the_chain_of_states() -> None:
@@ -221,7 +221,7 @@ def test_a_loss_over_something_else_is_refused() -> None:
 
 
 def test_plans_are_found_by_several_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elimination, "_KEPT", 3)
+    monkeypatch.setattr(elimination, "_remembered", functools.lru_cache(3)(elimination._remembered.__wrapped__))
 
     def plan(n: int) -> float:
         g = sl.FactorGraphBuilder()

@@ -14,134 +14,134 @@ in logarithms, and beliefs b_v ~ n_v, b_f ~ exp(theta_f / rho_f) times the produ
 import numpy as np
 
 from structloss.kernels.compile import kernel
-from structloss.kernels.elimination import Graph
-from structloss.kernels.graph_messages import Slots, forbid
+from structloss.kernels.factors import Graph, Slots, add_along, forbid, gather, max_along, sum_along
 from structloss.kernels.types import Array, Ints
 
 
 @kernel
-def fill_totals(g: Graph, s: Slots, b: int, unary: Array, rho: Array, m: Array, total: Array) -> None:
+def fill_totals(g: Graph, s: Slots, b: int, scores: Array, rho: Array, allowed: Ints, m: Array, total: Array) -> None:
     """total = log n, its largest entry 0."""
     for v in range(g.variables[b], g.variables[b + 1]):
         top = -np.inf
         for x in range(g.labels[v + 1] - g.labels[v]):
-            value = unary[g.labels[v] + x]
+            value = scores[g.labels[v] + x] if allowed[g.labels[v] + x] else -np.inf
             for i in range(s.begin[v], s.begin[v + 1]):
                 at = s.of[i]
                 value += rho[s.factor[at]] * m[s.messages[at] + x]
             total[g.labels[v] + x] = value
             top = max(top, value)
-        if top > -np.inf:
-            for x in range(g.labels[v], g.labels[v + 1]):
-                total[x] -= top
+        for x in range(g.labels[v], g.labels[v + 1]):
+            total[x] -= top
 
 
 @kernel
-def fill_cells(g: Graph, s: Slots, f: int, tables: Array, rho: Array, m: Array, total: Array, out: Array) -> float:
-    """out = log of the belief of factor f's cells, not normalised. Returns the largest."""
-    top = -np.inf
-    for c in range(g.cells[f + 1] - g.cells[f]):
-        value = tables[g.cells[f] + c] / rho[f]
-        for at in range(g.slots[f], g.slots[f + 1]):
-            i = s.entry[s.cells[at] + c]
-            label = total[g.labels[g.scope[at]] + i - s.messages[at]]
-            value += label - m[i] if label > -np.inf else -np.inf
-        out[g.cells[f] + c] = value
-        top = max(top, value)
-    return top
+def fill_cells(
+    g: Graph, s: Slots, f: int, scores: Array, rho: Array, m: Array, total: Array, answer: Array, belief: Array
+) -> float:
+    """belief = the log of that of factor f's cells, not normalised; answer = log n / m. Returns the largest."""
+    for at in range(g.slots[f], g.slots[f + 1]):
+        for i in range(s.messages[at], s.messages[at + 1]):
+            answer[i] = total[g.labels[g.scope[at]] + i - s.messages[at]] - m[i]
+    return gather(g, s, f, scores, rho[f], answer, belief)
+
+
+@kernel
+def send(
+    g: Graph, s: Slots, at: int, belief: Array, answer: Array, damping: float, m: Array, top: Array, sums: Array,
+    work: Array,
+) -> float:  # fmt: skip
+    """m of one slot from the cells of its factor, its largest entry 0. Returns by how much it changed."""
+    f = s.factor[at]
+    max_along(g, s, at, belief, top)
+    for i in range(s.messages[at], s.messages[at + 1]):
+        sums[i] = -top[i] if top[i] > -np.inf else 0.0
+    for c in range(g.cells[f], g.cells[f + 1]):
+        work[c] = belief[c]
+    add_along(g, s, at, sums, work)
+    for c in range(g.cells[f], g.cells[f + 1]):
+        work[c] = np.exp(work[c])
+    sum_along(g, s, at, work, sums)
+    highest, change = -np.inf, 0.0
+    for i in range(s.messages[at], s.messages[at + 1]):
+        sums[i] = top[i] + np.log(sums[i]) - answer[i] if top[i] > -np.inf else -np.inf
+        highest = max(highest, sums[i])
+    for i in range(s.messages[at], s.messages[at + 1]):
+        if sums[i] > -np.inf:
+            new = damping * m[i] + (1 - damping) * (sums[i] - highest)
+            change = max(change, abs(new - m[i]))
+            m[i] = new
+    return change
 
 
 @kernel
 def propagate(
-    worker: int, workers: int, g: Graph, s: Slots, unary: Array, tables: Array, rho: Array, damping: float,
-    tolerance: float, most: int, allowed: Ints, open_: Ints, m: Array, total: Array, belief: Array, cells: Array,
-    value: Array, residual: Array,
+    worker: int, workers: int, g: Graph, s: Slots, scores: Array, rho: Array, damping: float, tolerance: float,
+    most: int, allowed: Ints, messages: Array, total: Array, belief: Array, work: Array, value: Array, residual: Array,
 ) -> None:  # fmt: skip
     """Messages until they change by less than the tolerance; beliefs, the value, and how much they changed last.
 
-    Ints that no cell of some factor allows get the score -inf in `unary`.
+    messages (4, M): m, and room for three more of each. Labels that no cell of some factor allows have belief 0.
     """
-    sizes = 1
-    for v in range(g.labels.shape[0] - 1):
-        sizes = max(sizes, g.labels[v + 1] - g.labels[v])
-    sums, tops = np.empty(sizes), np.empty(sizes)
+    m, answer, top, sums = messages
     for b in range(worker, value.shape[0], workers):
-        residual[b], value[b] = np.inf, -np.inf
-        if not forbid(g, s, b, unary, tables, allowed, open_):
-            residual[b] = 0.0
+        residual[b], value[b] = 0.0, -np.inf
+        if not forbid(g, s, b, scores, allowed, answer, top, work):
             continue
-        for x in range(g.labels[g.variables[b]], g.labels[g.variables[b + 1]]):
-            unary[x] = unary[x] if allowed[x] else -np.inf
         for _ in range(most):
-            change = 0.0
-            fill_totals(g, s, b, unary, rho, m, total)
+            residual[b] = 0.0
+            fill_totals(g, s, b, scores, rho, allowed, m, total)
             for f in range(g.factors[b], g.factors[b + 1]):
-                top = fill_cells(g, s, f, tables, rho, m, total, cells)
-                if top == -np.inf:
-                    continue
-                for at in range(g.slots[f], g.slots[f + 1]):
-                    begin, size = s.messages[at], s.messages[at + 1] - s.messages[at]
-                    sums[:size], tops[:size] = 0.0, -np.inf
-                    for c in range(g.cells[f + 1] - g.cells[f]):
-                        x = s.entry[s.cells[at] + c] - begin
-                        tops[x] = max(tops[x], cells[g.cells[f] + c])
-                    for c in range(g.cells[f + 1] - g.cells[f]):
-                        x = s.entry[s.cells[at] + c] - begin
-                        if tops[x] > -np.inf:
-                            sums[x] += np.exp(cells[g.cells[f] + c] - tops[x])
-                    highest = -np.inf
-                    for x in range(size):
-                        label = total[g.labels[g.scope[at]] + x]
-                        if label > -np.inf and sums[x] > 0:
-                            sums[x] = tops[x] + np.log(sums[x]) - (label - m[begin + x])
-                            highest = max(highest, sums[x])
-                        else:
-                            sums[x] = -np.inf
-                    for x in range(size):
-                        if sums[x] > -np.inf:
-                            new = damping * m[begin + x] + (1 - damping) * (sums[x] - highest)
-                            change = max(change, abs(new - m[begin + x]))
-                            m[begin + x] = new
-            residual[b] = change
-            if change < tolerance:
+                if fill_cells(g, s, f, scores, rho, m, total, answer, belief) > -np.inf:
+                    for at in range(g.slots[f], g.slots[f + 1]):
+                        change = send(g, s, at, belief, answer, damping, m, top, sums, work)
+                        residual[b] = max(residual[b], change)
+            if residual[b] < tolerance:
                 break
-        fill_totals(g, s, b, unary, rho, m, total)
-        value[b] = bethe(g, s, b, unary, tables, rho, m, total, belief, cells)
+        fill_totals(g, s, b, scores, rho, allowed, m, total)
+        value[b] = bethe(g, s, b, scores, rho, m, total, answer, belief)
+
+
+@kernel
+def normalise(scores: Array, first: int, last: int, top: float, weight: float, belief: Array) -> float:
+    """belief = exp(belief - top), normalised. Returns its score, and its entropy times the weight."""
+    norm = value = 0.0
+    for i in range(first, last):
+        belief[i] = np.exp(belief[i] - top)
+        norm += belief[i]
+    for i in range(first, last):
+        belief[i] /= norm
+        if belief[i] > 0:
+            value += belief[i] * scores[i] - weight * belief[i] * np.log(belief[i])
+    return value
 
 
 @kernel
 def bethe(
-    g: Graph, s: Slots, b: int, unary: Array, tables: Array, rho: Array, m: Array, total: Array, belief: Array,
-    cells: Array,
-) -> float:  # fmt: skip
+    g: Graph, s: Slots, b: int, scores: Array, rho: Array, m: Array, total: Array, answer: Array, belief: Array
+) -> float:
     """The value, and the beliefs of labels and cells."""
     value = 0.0
     for f in range(g.factors[b], g.factors[b + 1]):
-        top = fill_cells(g, s, f, tables, rho, m, total, cells)
+        top = fill_cells(g, s, f, scores, rho, m, total, answer, belief)
         if top == -np.inf:
             return -np.inf
-        norm = 0.0
-        for c in range(g.cells[f], g.cells[f + 1]):
-            cells[c] = np.exp(cells[c] - top)
-            norm += cells[c]
-        for c in range(g.cells[f], g.cells[f + 1]):
-            cells[c] /= norm
-            if cells[c] > 0:
-                value += cells[c] * tables[c] - rho[f] * cells[c] * np.log(cells[c])
+        value += normalise(scores, g.cells[f], g.cells[f + 1], top, rho[f], belief)
     for v in range(g.variables[b], g.variables[b + 1]):
-        norm, weight = 0.0, 1.0
+        weight = 1.0
         for i in range(s.begin[v], s.begin[v + 1]):
             weight -= rho[s.factor[s.of[i]]]
         for x in range(g.labels[v], g.labels[v + 1]):
-            belief[x] = np.exp(total[x])
-            norm += belief[x]
-        if norm == 0:
-            return -np.inf
-        for x in range(g.labels[v], g.labels[v + 1]):
-            belief[x] /= norm
-            if belief[x] > 0:
-                value += belief[x] * unary[x] - weight * belief[x] * np.log(belief[x])
+            belief[x] = total[x]
+        value += normalise(scores, g.labels[v], g.labels[v + 1], 0.0, weight, belief)
     return value
+
+
+@kernel
+def root(parent: Ints, v: int) -> int:
+    """The variable that stands for all that are connected with v."""
+    while parent[v] != v:
+        v = parent[v]
+    return v
 
 
 @kernel
@@ -157,19 +157,8 @@ def forests(g: Graph, b: int, orders: Ints, parent: Ints, counts: Array) -> None
             apart = True
             for i in range(g.slots[f], g.slots[f + 1]):
                 for j in range(g.slots[f], i):
-                    a, c = g.scope[i], g.scope[j]
-                    while parent[a] != a:
-                        a = parent[a]
-                    while parent[c] != c:
-                        c = parent[c]
-                    apart = apart and a != c
+                    apart = apart and root(parent, g.scope[i]) != root(parent, g.scope[j])
             if apart:
                 counts[f] += 1.0
-                root = g.scope[g.slots[f]]
-                while parent[root] != root:
-                    root = parent[root]
                 for i in range(g.slots[f], g.slots[f + 1]):
-                    a = g.scope[i]
-                    while parent[a] != a:
-                        a = parent[a]
-                    parent[a] = root
+                    parent[root(parent, g.scope[i])] = root(parent, g.scope[g.slots[f]])

@@ -24,6 +24,12 @@ def kernel(function: F) -> F:
     return cast(F, compiled)
 
 
+def inlined_kernel(function: F) -> F:
+    """Compile `function` as `kernel` does, into its callers: to pass tuples of some twenty arrays costs 300 ns."""
+    compiled = numba.njit(cache=True, nogil=True, fastmath=_FASTMATH, error_model="numpy", forceinline=True)(function)
+    return cast(F, compiled)
+
+
 def exact_kernel(function: F) -> F:
     """Compile `function` as `kernel` does, with its floating-point operations in the order they are written."""
     return cast(F, numba.njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")(function))

@@ -1,5 +1,6 @@
 """Sums of factor graphs by belief propagation, plain or tree-reweighted."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,16 +10,15 @@ from torch import Tensor
 
 from structloss.kernels import beliefs
 from structloss.kernels.workers import run
-from structloss.structures.derivatives import apply, guard
-from structloss.structures.factor_graph.native_engine import weighed
-from structloss.structures.factor_graph.parts import Parts
+from structloss.structures.derivatives import known
+from structloss.structures.factor_graph.parts import Floats, Parts
 
-_FORESTS = 100
-_MOST = 2_000
+_FORESTS = 100  # orders of factors from which random spanning forests are grown
+_MOST = 2_000  # rounds
 _DAMPING = 0.3  # without it messages on loops may swing for ever
 
 
-def weights(p: Parts, reweighted: bool) -> NDArray[np.float64]:
+def weights(p: Parts, reweighted: bool) -> Floats:
     """rho: 1 for every factor, or the part of random spanning forests that it is in, at least one of each."""
     g = p.graph
     count = len(g.cells) - 1
@@ -38,16 +38,15 @@ def weights(p: Parts, reweighted: bool) -> NDArray[np.float64]:
     return rho
 
 
-def propagate(p: Parts, tolerance: float, reweighted: bool) -> tuple[NDArray[np.float64], ...]:
-    """The value (B,), the beliefs of labels and cells, flat as the scores are."""
-    s, (unary, tables) = p.topology.links, p.arrays
-    value, residual = np.empty(p.batch), np.empty(p.batch)
-    messages = int(s.messages[-1])
-    belief, cells = np.zeros(len(unary)), np.zeros(len(tables))
+def propagate(p: Parts, tolerance: float, reweighted: bool) -> tuple[Floats, Floats]:
+    """The value (B,), and the beliefs of labels and cells, flat as the scores are."""
+    t, scores = p.topology, p.array
+    labels, value, residual = int(p.graph.labels[-1]), np.empty(p.batch), np.empty(p.batch)
+    belief = np.zeros(len(scores))
     run(
-        beliefs.propagate, torch.get_num_threads(), p.batch, 100 * len(tables), p.graph, s, unary.copy(), tables,
-        weights(p, reweighted), _DAMPING, tolerance, _MOST, np.zeros(len(unary), np.int64),
-        np.zeros(messages, np.int64), np.zeros(messages), np.zeros(len(unary)), belief, cells, value, residual,
+        beliefs.propagate, torch.get_num_threads(), p.batch, 100 * len(scores), p.graph, t.links, scores,
+        weights(p, reweighted), _DAMPING, tolerance, _MOST, np.zeros(labels, np.int8),
+        np.zeros((4, int(t.links.messages[-1]))), np.zeros(labels), belief, np.zeros(len(scores)), value, residual,
     )  # fmt: skip
     if (residual > tolerance).any():
         b = int((residual > tolerance).argmax())
@@ -55,26 +54,14 @@ def propagate(p: Parts, tolerance: float, reweighted: bool) -> tuple[NDArray[np.
             f"bp: the messages of example {b} still change by {residual[b]:.2g} after {_MOST} rounds; "
             f"a larger tolerance is reached sooner{'' if reweighted else ', and reweighted=True converges more often'}"
         )
-    return value, belief, cells
-
-
-class _LogPartition(torch.autograd.Function):
-    """At a fixed point the gradient of the value is the beliefs."""
-
-    @staticmethod
-    def forward(ctx: Any, unary: Tensor, tables: Tensor, p: Parts, tolerance: float, reweighted: bool) -> Tensor:
-        value, *ctx.found = propagate(p, tolerance, reweighted)
-        ctx.parts = p
-        ctx.save_for_backward(unary, tables)
-        return torch.from_numpy(value).to(unary)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
-        with torch.no_grad():
-            result = weighed(g, ctx.parts, ctx.found)
-        return *guard(result, ctx.saved_tensors), None, None, None
+    return value, belief
 
 
 def log_partition(p: Parts, tolerance: float, reweighted: bool) -> Tensor:
-    """The approximation of log Z, (B,)."""
-    return apply(_LogPartition, p.unary, p.tables, p, tolerance, reweighted)
+    """The approximation of log Z, (B,). At a fixed point its gradient is the beliefs."""
+
+    def solve(_: Sequence[Any], wanted: Sequence[bool]) -> tuple[Floats, list[NDArray[Any] | None]]:
+        value, belief = propagate(p, tolerance, reweighted)
+        return value, [belief]
+
+    return known(solve, [p.scores.cpu()], torch.from_numpy(p.topology.owner)).to(p.scores.device)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from structloss.structures.checks import at_least_float32, check_floating, objection, unfit
-from structloss.structures.factor_graph.parts import Factors, Ints, Variables
+from structloss.structures.factor_graph.parts import Block, Ints
 
 Ragged = Tensor | Sequence[Tensor]
 
@@ -46,7 +46,7 @@ def as_rows(scores: Ragged, name: str, dims: int, axes: str) -> list[Tensor] | T
     return [at_least_float32(row) for row in rows]
 
 
-def variables_block(scores: Ragged) -> Variables:
+def variables_block(scores: Ragged) -> Block:
     """From scores (B, N, K), or (N, K) of each example."""
     rows = as_rows(scores, "scores", 1, "N, K")
     counts = [rows.shape[1]] * len(rows) if isinstance(rows, Tensor) else [len(row) for row in rows]
@@ -54,10 +54,10 @@ def variables_block(scores: Ragged) -> Variables:
     if flat.shape[-1] == 0:
         raise ValueError("scores: got no labels, but a variable has at least one")
     owner = np.repeat(np.arange(len(counts)), counts)
-    return Variables(owner, np.full(len(owner), flat.shape[-1]), flat.reshape(-1))
+    return Block.variables(owner, np.full(len(owner), flat.shape[-1]), flat.reshape(-1))
 
 
-def factors_block(scopes: Any, scores: Ragged, batch: int, sizes: Sequence[Ints]) -> Factors:
+def factors_block(scopes: Any, scores: Ragged, batch: int, sizes: Sequence[Ints]) -> Block:
     """From scopes (F, arity) for all, or of each example, and scores (B, F, K, ...), or (F, K, ...) of each.
 
     sizes[b] says how many labels the variables of example b have; where examples are alike there is only sizes[0].
@@ -82,7 +82,7 @@ def factors_block(scopes: Any, scores: Ragged, batch: int, sizes: Sequence[Ints]
     stacked = np.concatenate([own[0][:0].ravel(), *(x.ravel() for x in each)])
     flat = rows if isinstance(rows, Tensor) else torch.cat(rows)
     full = np.ones_like(owner)
-    return Factors(owner, arity * full, stacked, math.prod(extents) * full, flat.reshape(-1))
+    return Block(owner, math.prod(extents) * full, flat.reshape(-1), arity * full, stacked)
 
 
 def _as_scopes(scopes: Tensor | Sequence[Sequence[int]]) -> Ints:

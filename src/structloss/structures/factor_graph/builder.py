@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structloss.structures.factor_graph import hard_factors
 from structloss.structures.factor_graph.blocks import Ragged, as_rows, factors_block, grid_edges, variables_block
 from structloss.structures.factor_graph.factor_graph import FactorGraph
 from structloss.structures.factor_graph.inference import Method, Solver, inference_of
-from structloss.structures.factor_graph.parts import Factors, Parts, Variables
+from structloss.structures.factor_graph.parts import Block, Parts
 from structloss.structures.factor_graph.readers import Reading, attached
 
 
@@ -33,8 +32,8 @@ class FactorGraphBuilder:
     """
 
     def __init__(self) -> None:
-        self._variables: list[Variables] = []
-        self._factors: list[Factors] = []
+        self._variables: list[Block] = []
+        self._factors: list[Block] = []
         self._hard: list[Reading] = []
         self._batch = 0
         self._sizes = [np.zeros(0, np.int64)]  # how many labels the variables of each example have; one where all alike
@@ -208,7 +207,7 @@ class FactorGraphBuilder:
             >>> g.build().argmax()
             tensor([[1, 0, 0]])
         """
-        self._hard.append(hard_factors.exactly_one(self._batch, self._binary(variables)))
+        self._add_hard("exactly_one", self._binary(variables), [(0, 1), (1, -1)], [1])
 
     def at_most_one(self, variables: Sequence[int]) -> None:
         """Of these variables of two labels, none or one is 1. The cost is that of n small factors.
@@ -220,7 +219,7 @@ class FactorGraphBuilder:
             >>> g.build().argmax()
             tensor([[0, 0, 1]])
         """
-        self._hard.append(hard_factors.at_most_one(self._batch, self._binary(variables)))
+        self._add_hard("at_most_one", self._binary(variables), [(0, 1), (1, -1)], [0, 1])
 
     def at_least_one(self, variables: Sequence[int]) -> None:
         """The logical or of these variables of two labels: one at least is 1. The cost is that of n small factors.
@@ -232,7 +231,7 @@ class FactorGraphBuilder:
             >>> g.build().argmax()
             tensor([[0, 1, 0]])
         """
-        self._hard.append(hard_factors.at_least_one(self._batch, self._binary(variables)))
+        self._add_hard("at_least_one", self._binary(variables), [(0, 1), (1, 1)], [1])
 
     def implies(self, variables: Sequence[int] | int, consequence: int) -> None:
         """Where all of these variables of two labels are 1, the consequence is. The cost is that of n small factors.
@@ -247,7 +246,7 @@ class FactorGraphBuilder:
         """
         several = [variables] if hasattr(variables, "__index__") and not _is_row(variables) else variables
         *checked, last = self._binary([*_whole_numbers(several, "variables"), consequence])
-        self._hard.append(hard_factors.implies(self._batch, checked, last))
+        self._add_hard("implies", [last, *checked], [(1, 2), (2, 1), (2, 2)], [2])
 
     def budget(self, variables: Sequence[int], most: int) -> None:
         """Of these variables of two labels, at most so many are 1. It counts them: the cost is n * most**2.
@@ -263,7 +262,14 @@ class FactorGraphBuilder:
         if count < 0:
             raise ValueError(f"most: got {most!r}, but wanted a whole number of at least 0: no output has fewer")
         numbers = self._binary(variables)
-        self._hard.append(hard_factors.budget(self._batch, numbers, min(count, len(numbers))))
+        count = min(count, len(numbers))
+        step = [(i, i + 1 if i < count else -1) for i in range(count + 1)]
+        self._add_hard("budget", numbers, step, range(count + 1))
+
+    def _add_hard(
+        self, name: str, variables: list[int], step: Sequence[tuple[int, int]], accepts: Sequence[int]
+    ) -> None:
+        self._hard.append(Reading.hard(name, self._batch, variables, step, accepts))
 
     def _binary(self, variables: Sequence[int]) -> list[int]:
         numbers = _whole_numbers(variables, "variables")

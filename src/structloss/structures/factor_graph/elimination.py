@@ -1,12 +1,12 @@
 """In which order to eliminate the variables of a graph, and what that costs."""
 
+import functools
 import heapq
 import itertools
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from structloss.kernels.elimination import Plan
 
 Ints = NDArray[np.int64]
-
-_KEPT = 512  # plans of graphs that were met before
 
 
 @dataclass(frozen=True)
@@ -28,10 +26,6 @@ class Order:
     order: tuple[int, ...] | None
     cells: float
     width: int  # the most variables in a separator
-
-
-_lock = threading.Lock()
-_plans: OrderedDict[tuple[bytes, ...], tuple[Order, Plan | None]] = OrderedDict()
 
 
 def find_order(sizes: Sequence[int], scopes: Sequence[Sequence[int]], most: float) -> Order:
@@ -112,17 +106,12 @@ def elimination(sizes: Ints, slots: Ints, scope: Ints, most: float) -> tuple[Ord
 
     Factor f is over the variables scope[slots[f] : slots[f + 1]].
     """
-    key = (sizes.tobytes(), slots.tobytes(), scope.tobytes(), repr(most).encode())
-    with _lock:
-        if key in _plans:
-            _plans.move_to_end(key)
-            return _plans[key]
-    extents, flat, ends = sizes.tolist(), scope.tolist(), slots.tolist()
-    scopes = [flat[a:b] for a, b in itertools.pairwise(ends)]
-    order = find_order(extents, scopes, most)
-    found = order, None if order.order is None else plan_of(extents, scopes, order.order)
-    with _lock:
-        _plans[key] = found
-        if len(_plans) > _KEPT:
-            _plans.popitem(last=False)
-    return found
+    return _remembered(sizes.tobytes(), slots.tobytes(), scope.tobytes(), most)
+
+
+@functools.lru_cache(512)
+def _remembered(*key: Any) -> tuple[Order, Plan | None]:
+    sizes, slots, flat = (np.frombuffer(x, np.int64).tolist() for x in key[:3])
+    scopes = [flat[a:b] for a, b in itertools.pairwise(slots)]
+    order = find_order(sizes, scopes, key[3])
+    return order, None if order.order is None else plan_of(sizes, scopes, order.order)

@@ -14,7 +14,7 @@ from structloss.losses.references import UNKNOWN, Labels, Positions, String, as_
 from structloss.structures.base import Found, Strata, Structure
 from structloss.structures.checks import check_count, check_over, check_scale, check_shape
 from structloss.structures.factor_graph import relaxation
-from structloss.structures.factor_graph.inference import MOST, Auto, Exact, Inference, Relaxed
+from structloss.structures.factor_graph.inference import MOST, Auto, Exact, Inference
 from structloss.structures.factor_graph.parts import Ints, Parts
 from structloss.structures.factor_graph.readers import Reader, Reading, attached
 from structloss.structures.factor_graph.relaxation import Certificate, Solution
@@ -102,7 +102,7 @@ class FactorGraph(Structure):
 
     @property
     def _potentials(self) -> tuple[Tensor, ...]:
-        return self._base.unary, self._base.tables
+        return (self._base.scores,)
 
     def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
         return self._like(self._base.with_scores(*potentials), self._added, self._only)
@@ -136,7 +136,7 @@ class FactorGraph(Structure):
     @property
     def _sizes(self) -> Tensor:
         """How many labels each variable has, (B, N); 1 beyond."""
-        return torch.from_numpy(self._base.topology.size_table).to(self.device)
+        return torch.from_numpy(self._base.topology.extents).to(self.device)
 
     def _choices(self, y: Tensor, name: str) -> Tensor:
         positions, sizes = self._positions, self._sizes
@@ -162,9 +162,8 @@ class FactorGraph(Structure):
     def _whole(self, y: Tensor) -> Ints:
         """The labels (n, V) of all variables, hidden ones too, of outputs (n, B, N)."""
         t, labels = self._parts.topology, y.cpu().numpy().clip(0)
-        owner, number, place = t.seen
-        whole = np.zeros((len(labels), len(t.sizes)), np.int64)
-        whole[:, place] = labels[:, owner, number]
+        whole, there = np.zeros((len(labels), len(t.sizes)), np.int64), t.variable_at >= 0
+        whole[:, t.variable_at[there]] = labels[:, there]
         first = t.graph.variables[:-1] + t.visible
         for reading in (*self._hard, *(x for x, _ in self._added)):
             reading.fill(labels, first, whole)
@@ -180,17 +179,17 @@ class FactorGraph(Structure):
             t = self._parts.topology
             return ranked(self._parts, self._inference.certain("topk", t).solve, k)
         found = self._solution
-        outputs = torch.from_numpy(self._parts.topology.outputs(found.labels[None]))
+        outputs = self._parts.topology.outputs(found.labels[None])
         return Found(outputs.to(self.device), (found.certificate.dual > -math.inf)[None].to(self.device))
 
     def _log_partition(self) -> Tensor:
         return self._inference.log_partition(self._parts)
 
     def _draw(self, n: int, generator: torch.Generator | None) -> Found:
-        return Found(*self._inference.draw(self._parts, n, generator))
+        return self._inference.draw(self._parts, n, generator)
 
     def _marginals(self) -> Tensor:
-        recorded = torch.is_grad_enabled() and any(x.requires_grad for x in self._potentials)
+        recorded = torch.is_grad_enabled() and self._base.scores.requires_grad
         return self._base.by_label(self._shares(create_graph=recorded)[0])
 
     def _check_same(self, other: Self) -> None:
@@ -233,7 +232,7 @@ class FactorGraph(Structure):
             return
         zeros = torch.zeros((*self._sizes.shape, self.num_labels), dtype=self.dtype, device=self.device)
         alone = attached(self._base.bare(zeros), [(x, 0.0) for x in self._hard])
-        possible = Auto(Relaxed("dual", 1e-4)).solve(alone).certificate.dual > -math.inf
+        possible = Auto().solve(alone).certificate.dual > -math.inf
         if not possible.all():
             names = ", ".join(sorted({x.name for x in self._hard}))
             raise ValueError(f"example {int((~possible).int().argmax())}: the hard factors ({names}) leave no output")
@@ -272,7 +271,7 @@ class FactorGraph(Structure):
             tensor([[[0., 1.],
                      [1., 0.]]])
         """
-        return self._parts.by_label(torch.from_numpy(self._solution.unary).to(self._parts.unary))
+        return self._parts.by_label(torch.from_numpy(self._solution.mu).to(self._parts.scores))
 
     def round(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """n outputs (n, B, N) by random rounding: each variable's label is drawn by itself from `relaxed()`.
@@ -351,7 +350,7 @@ class FactorGraph(Structure):
         t = self._base.topology
         readers: dict[tuple[object, ...], Reader] = {}
         keys = []
-        for string, sizes, n in zip(self._written(loss, reference), t.size_table, t.visible.tolist(), strict=True):
+        for string, sizes, n in zip(self._written(loss, reference), t.extents, t.visible.tolist(), strict=True):
             keys.append((string.shape, string.tobytes(), sizes[:n].tobytes()))
             if keys[-1] not in readers:
                 machine = loss.machine(string, self.num_labels, n, absolute)
@@ -383,8 +382,8 @@ class FactorGraph(Structure):
         if isinstance(loss, LocalLoss):
             check_over(loss, "labels", self)
             costs = loss.costs_of(self._reference(reference), self._positions.lengths, self.num_labels, self.dtype)
-            unary = self._base.unary + scale * self._base.flat(costs)
-            return self._like(self._base.with_scores(unary), self._added, self._only)
+            scores = self._base.scores + scale * self._base.flat(costs)
+            return self._like(self._base.with_scores(scores), self._added, self._only)
         reading = self._reading(loss, reference, absolute=False)
         scales = {x.key: (x, own) for x, own in self._added}
         before = scales.get(reading.key, (reading, 0.0))[1]
@@ -412,8 +411,8 @@ class FactorGraph(Structure):
                 only = torch.where(within, wanted, -1)
         if self._only is not None and (only is None or torch.equal(only, self._only)):
             only = self._only
-        unary = torch.where(self._base.flat(struck.double()) > 0, -math.inf, self._base.unary)
-        return self._like(self._base.with_scores(unary), self._added, only)
+        scores = self._base.scores.masked_fill(self._base.flat(struck), -math.inf)
+        return self._like(self._base.with_scores(scores), self._added, only)
 
     def strata(self, loss: Loss, reference: Labels, lowest: bool = False) -> Strata:
         """The best output at each value of loss(y, reference), or the one of lowest score; exact.
@@ -428,10 +427,10 @@ class FactorGraph(Structure):
         def best(reading: Reading) -> tuple[Tensor, Tensor]:
             p = attached(graph._base, [*graph._added, (reading, 1.0)])
             found = solve(p)
-            outputs = torch.from_numpy(p.topology.outputs(found.labels[None])[0])
+            outputs = p.topology.outputs(found.labels[None])[0]
             return outputs.to(self.device), (found.certificate.dual > -math.inf).to(self.device)
 
-        return strata(self._reading(loss, reference, absolute=True), self._base.unary, best)
+        return strata(self._reading(loss, reference, absolute=True), self._base.scores, best)
 
 
 def _is_absent(y: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
+from structloss.structures.base import Found
 from structloss.structures.engine import is_native
 from structloss.structures.factor_graph import beliefs, native_engine, relaxation, torch_engine
 from structloss.structures.factor_graph.native_engine import Plans
@@ -52,17 +53,14 @@ class Inference:
         """E[score under f], of what is drawn under p, (B,)."""
         raise self._refusal("expectation", '"exact"')
 
-    def draw(self, p: Parts, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def draw(self, p: Parts, n: int, generator: torch.Generator | None) -> Found:
         """Outputs (n, B, N), and whether there are any, (B,)."""
         raise self._refusal("sample", '"exact"')
 
 
 @dataclass(frozen=True)
 class Exact(Inference):
-    """Variable elimination, of at most so many cells an example.
-
-    Maxima and draws are not differentiated: the kernels find them under either engine.
-    """
+    """Variable elimination, of at most so many cells an example."""
 
     name = "exact"
     most: float = MOST
@@ -80,6 +78,9 @@ class Exact(Inference):
         cells, width = self.cells(t)
         return f"exact: elimination visits {cells:.0f} cells an example, tree-width {width}"
 
+    def certain(self, operation: str, t: Topology) -> Inference:
+        return self
+
     def _plans(self, operation: str, t: Topology) -> Plans:
         plans = []
         for group, order, plan in t.orders(self.most):
@@ -93,24 +94,23 @@ class Exact(Inference):
         return plans
 
     def solve(self, p: Parts) -> Solution:
-        return relaxation.whole(p, *native_engine.argmax(p, self._plans("max", p.topology)))
-
-    def certain(self, operation: str, t: Topology) -> Inference:
-        return self
+        argmax = native_engine.argmax if is_native(p.scores.device) else torch_engine.argmax
+        return relaxation.whole(p, *argmax(p, self._plans("max", p.topology)))
 
     def log_partition(self, p: Parts) -> Tensor:
-        log_partition = native_engine.log_partition if is_native(p.unary.device) else torch_engine.log_partition
+        log_partition = native_engine.log_partition if is_native(p.scores.device) else torch_engine.log_partition
         return log_partition(p, self._plans("log_partition", p.topology))
 
     def expectation(self, p: Parts, f: Parts) -> Tensor:
-        expectation = native_engine.expectation if is_native(p.unary.device) else torch_engine.expectation
+        expectation = native_engine.expectation if is_native(p.scores.device) else torch_engine.expectation
         return expectation(p, f, self._plans("expectation", p.topology))
 
-    def draw(self, p: Parts, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        device, shape = p.unary.device, (n, len(p.topology.sizes))
+    def draw(self, p: Parts, n: int, generator: torch.Generator | None) -> Found:
+        sample = native_engine.sample if is_native(p.scores.device) else torch_engine.sample
+        device, shape = p.scores.device, (n, len(p.topology.sizes))
         uniforms = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
-        labels, exists = native_engine.sample(p, self._plans("sample", p.topology), uniforms.cpu().numpy())
-        return torch.from_numpy(p.topology.outputs(labels)).to(device), torch.from_numpy(exists).to(device)
+        labels, exists = sample(p, self._plans("sample", p.topology), uniforms)
+        return Found(p.topology.outputs(labels).to(device), torch.from_numpy(exists).to(device))
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,7 @@ class Relaxed(Inference):
         return f"lp, by {self.solver}"
 
     def solve(self, p: Parts) -> Solution:
-        if self.solver == "dual":
-            return relaxation.dual(p, self.tolerance, _SWEEPS)
-        from structloss.structures.factor_graph import highs
-
-        return highs.solve(p, integral=False)
+        return relaxation.dual(p, self.tolerance, _SWEEPS) if self.solver == "dual" else _by_highs(p, integral=False)
 
     def lost(self, c: Certificate) -> Tensor:
         return ~c.converged & (c.violation > self.tolerance)
@@ -144,9 +140,7 @@ class Integer(Inference):
         return "ilp, by highs"
 
     def solve(self, p: Parts) -> Solution:
-        from structloss.structures.factor_graph import highs
-
-        return highs.solve(p, integral=True)
+        return _by_highs(p, integral=True)
 
     def certain(self, operation: str, t: Topology) -> Inference:
         return self
@@ -165,39 +159,34 @@ class BeliefPropagation(Inference):
 
 
 @dataclass(frozen=True)
-class Auto(Inference):
+class Auto(Exact):
     """Elimination of what it fits; maxima are else relaxed, and sums an error."""
 
     name = "auto"
-    relaxed: Relaxed
-    exact: Exact = Exact(AUTO)
-
-    def _chosen(self, t: Topology) -> Inference:
-        return self.exact if self.exact.fits(t) else self.relaxed
+    most: float = AUTO
+    relaxed: Relaxed = Relaxed("dual", 1e-4)
 
     def described(self, t: Topology) -> str:
-        if self.exact.fits(t):
-            return self.exact.described(t)
-        cells, _ = self.exact.cells(t)
-        return f"{self.relaxed.described(t)}: elimination would visit more than {cells:.2g} cells an example"
+        if self.fits(t):
+            return super().described(t)
+        return f"{self.relaxed.described(t)}: elimination would visit more than {self.cells(t)[0]:.2g} cells an example"
 
     def solve(self, p: Parts) -> Solution:
-        return self._chosen(p.topology).solve(p)
+        return super().solve(p) if self.fits(p.topology) else self.relaxed.solve(p)
 
     def lost(self, c: Certificate) -> Tensor:
         return self.relaxed.lost(c)
 
     def certain(self, operation: str, t: Topology) -> Inference:
-        return Exact() if self.exact.fits(t) else super().certain(operation, t)
+        if not self.fits(t):
+            raise self._refusal(operation, '"exact" or "ilp"')
+        return Exact()  # asked again with a loss, it may be wider
 
-    def log_partition(self, p: Parts) -> Tensor:
-        return self.exact.log_partition(p)
 
-    def expectation(self, p: Parts, f: Parts) -> Tensor:
-        return self.exact.expectation(p, f)
+def _by_highs(p: Parts, integral: bool) -> Solution:
+    from structloss.structures.factor_graph import highs  # needs scipy
 
-    def draw(self, p: Parts, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        return self.exact.draw(p, n, generator)
+    return highs.solve(p, integral)
 
 
 def inference_of(method: Method, solver: Solver, tolerance: float, reweighted: bool) -> Inference:
@@ -207,7 +196,7 @@ def inference_of(method: Method, solver: Solver, tolerance: float, reweighted: b
     if not tolerance > 0:
         raise ValueError(f"tolerance: got {tolerance}, but wanted a positive number")
     relaxed = Relaxed(solver, tolerance)
-    strategies = (Auto(relaxed), Exact(), relaxed, Integer(), BeliefPropagation(tolerance, reweighted))
+    strategies = (Auto(relaxed=relaxed), Exact(), relaxed, Integer(), BeliefPropagation(tolerance, reweighted))
     for strategy in strategies:
         if strategy.name == method:
             return strategy

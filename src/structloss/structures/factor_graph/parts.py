@@ -10,32 +10,42 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.kernels.elimination import Graph, Plan
-from structloss.kernels.graph_messages import Slots
+from structloss.kernels.elimination import Plan
+from structloss.kernels.factors import Graph, Slots
 from structloss.structures.derivatives import apply
 from structloss.structures.factor_graph.elimination import Order, elimination
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Variables:
-    """Some variables: the example of each, how many labels it has, and the scores of these in a row."""
+class Block(NamedTuple):
+    """Some variables, with the scores of their labels, or some factors, with those of the cells of their tables."""
 
-    owner: Ints  # (n,)
-    sizes: Ints  # (n,)
+    owner: Ints  # (n,): the example of each
+    sizes: Ints  # (n,): how many scores each has
     scores: Tensor  # (sum of the sizes,)
+    arity: Ints  # (n,): how many variables a factor is over; 0 for variables themselves
+    scopes: Ints  # (sum of the arities,): these variables by their number in the example
 
+    @classmethod
+    def variables(cls, owner: Ints, sizes: Ints, scores: Tensor) -> Self:
+        """A block of variables."""
+        return cls(owner, sizes, scores, np.zeros_like(sizes), sizes[:0])
 
-@dataclass(frozen=True)
-class Factors:
-    """Some factors: the example of each, the variables it is over, and the cells of their tables in a row."""
+    def of_examples(self, index: Ints, batch: int) -> "Block":
+        """Those of some of the examples, which are numbered anew."""
+        counts = np.bincount(self.owner, minlength=batch)
+        owner = np.repeat(np.arange(len(index)), counts[index])
+        return self.reordered(_pieces(counts, index))._replace(owner=owner)
 
-    owner: Ints  # (n,)
-    arity: Ints  # (n,)
-    scopes: Ints  # (sum of the arities,), variables by their number in the example
-    sizes: Ints  # (n,): how many cells each has
-    scores: Tensor  # (sum of the sizes,)
+    def reordered(self, order: Ints) -> "Block":
+        """Some of them, or all, in another order."""
+        at = torch.from_numpy(_pieces(self.sizes, order)).to(self.scores.device)
+        scores = apply(_Reordered, self.scores, at)
+        return Block(
+            self.owner[order], self.sizes[order], scores, self.arity[order], self.scopes[_pieces(self.arity, order)]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,119 +68,78 @@ class Topology:
         return np.diff(self.graph.labels)
 
     @functools.cached_property
-    def variable_owner(self) -> Ints:
-        """The example of each variable, (V,)."""
-        return np.repeat(np.arange(self.batch), np.diff(self.graph.variables))
+    def owners(self) -> tuple[Ints, Ints]:
+        """The example of each variable, (V,), and of each factor, (F,)."""
+        g, examples = self.graph, np.arange(self.batch)
+        return np.repeat(examples, np.diff(g.variables)), np.repeat(examples, np.diff(g.factors))
 
     @functools.cached_property
-    def factor_owner(self) -> Ints:
-        """The example of each factor, (F,)."""
-        return np.repeat(np.arange(self.batch), np.diff(self.graph.factors))
+    def used_owner(self) -> Ints:
+        """The example of each score that an assignment uses: one of every variable and factor, (V + F,)."""
+        return np.concatenate(self.owners)
 
     @functools.cached_property
-    def seen(self) -> Ints:
-        """The example, the number and the place of each variable that is not hidden, (3, n)."""
-        owner = self.variable_owner
-        number = np.arange(len(owner)) - self.graph.variables[owner]
-        rows = np.stack([owner, number, np.arange(len(owner))])
-        return rows[:, number < self.visible[owner]]
+    def owner(self) -> Ints:
+        """The example of each score."""
+        return np.repeat(self.used_owner, np.append(self.sizes, np.diff(self.graph.cells)))
 
     @functools.cached_property
-    def shown(self) -> Ints:
-        """For each label of a variable that is not hidden its example, variable and label, and its place, (4, n)."""
-        owner, number, place = self.seen
-        sizes = self.sizes[place]
-        label = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        begin = self.graph.labels[place]
-        return np.stack([*(np.repeat(x, sizes) for x in (owner, number)), label, np.repeat(begin, sizes) + label])
+    def variable_at(self) -> Ints:
+        """Where the variables of outputs stand among all, (B, N); -1 beyond."""
+        number = np.arange(self.width)
+        return np.where(number < self.visible[:, None], self.graph.variables[:-1, None] + number, -1)
 
     @functools.cached_property
-    def size_table(self) -> Ints:
+    def extents(self) -> Ints:
         """How many labels each variable of outputs has, (B, N); 1 beyond."""
-        owner, number, place = self.seen
-        table = np.ones((self.batch, self.width), np.int64)
-        table[owner, number] = self.sizes[place]
-        return table
-
-    @property
-    def unary_owner(self) -> Tensor:
-        """The example of each label's score."""
-        return torch.from_numpy(self._owners[0])
-
-    @property
-    def table_owner(self) -> Tensor:
-        """The example of each cell of a table."""
-        return torch.from_numpy(self._owners[1])
+        return np.where(self.variable_at < 0, 1, np.append(self.sizes, 1)[self.variable_at])
 
     @functools.cached_property
-    def _owners(self) -> tuple[Ints, Ints]:
-        labels, cells = self.sizes, np.diff(self.graph.cells)
-        return np.repeat(self.variable_owner, labels), np.repeat(self.factor_owner, cells)
-
-    @functools.cached_property
-    def strides(self) -> Ints:
-        """How far apart neighbouring labels of each slot's variable are in its factor's table, (S,)."""
-        g, result = self.graph, np.ones(len(self.graph.scope), np.int64)
-        extents = self.sizes[g.scope]
-        arity = np.diff(g.slots)
-        for back in range(2, int(arity.max(initial=0)) + 1):  # from the last slot but one to the first
-            at = g.slots[1:][arity >= back] - back
-            result[at] = result[at + 1] * extents[at + 1]
-        return result
-
-    @functools.cached_property
-    def factor(self) -> Ints:
-        """The factor of each slot, (S,)."""
-        return np.repeat(np.arange(len(self.graph.cells) - 1), np.diff(self.graph.slots))
+    def label_at(self) -> Ints:
+        """Where the scores of their labels stand, (B, N, K); -1 beyond."""
+        label, at = np.arange(self.num_labels), self.variable_at[..., None]
+        return np.where((at >= 0) & (label < self.extents[..., None]), self.graph.labels[at] + label, -1)
 
     @functools.cached_property
     def links(self) -> Slots:
         """What variables and factors know of each other, variables in the order of their numbers."""
-        g, arity = self.graph, np.diff(self.graph.slots)
-        factor = self.factor
-        sizes, cells = self.sizes[g.scope], np.diff(g.cells)[factor]
-        messages, begins = _starts(sizes), _starts(cells)
-        of = np.argsort(g.scope, kind="stable")
-        within = np.arange(begins[-1]) - np.repeat(begins[:-1], cells)
-        entry = np.repeat(messages[:-1], cells) + within // np.repeat(self.strides, cells) % np.repeat(sizes, cells)
-        first = np.zeros(len(factor), bool)
-        last = np.zeros(len(factor), bool)
-        if len(factor):
-            some = g.slots[:-1][arity > 0]
-            lowest, highest = np.minimum.reduceat(g.scope, some), np.maximum.reduceat(g.scope, some)
-            first, last = g.scope == np.repeat(lowest, arity), g.scope == np.repeat(highest, arity)
-        variables = len(self.sizes)
-        ahead, back = (np.bincount(g.scope[~x], minlength=variables) for x in (last, first))
+        g, arity, variables = self.graph, np.diff(self.graph.slots), len(self.sizes)
+        factor, extents = np.repeat(np.arange(len(arity)), arity), self.sizes[g.scope]
+        inner = np.ones(len(g.scope), np.int64)
+        for back in range(2, int(arity.max(initial=0)) + 1):  # from the last slot but one to the first
+            at = g.slots[1:][arity >= back] - back
+            inner[at] = inner[at + 1] * extents[at + 1]
+        some = g.slots[:-1][arity > 0]
+        first, last = (
+            g.scope == np.repeat(ends.reduceat(g.scope, some) if len(some) else some, arity[arity > 0])
+            for ends in (np.minimum, np.maximum)
+        )
+        chains = [np.bincount(g.scope[~x], minlength=variables) for x in (last, first)]
         return Slots(
-            factor, self.strides, messages, _starts(np.bincount(g.scope, minlength=variables)), of, begins, entry,
-            first.astype(np.int64), last.astype(np.int64), 1 / np.maximum(1, np.maximum(ahead, back)),
+            factor, np.diff(g.cells)[factor] // (extents * inner), inner, _starts(extents),
+            _starts(np.bincount(g.scope, minlength=variables)), np.argsort(g.scope, kind="stable"),
+            first.astype(np.int64), last.astype(np.int64), 1 / np.maximum(1, np.maximum(*chains)),
         )  # fmt: skip
 
-    def places(self, whole: Ints) -> tuple[Ints, Ints]:
-        """Where the scores of assignments (n, V) stand: of their labels (n, V), and of their cells (n, F)."""
+    def places(self, whole: Ints) -> Ints:
+        """Where the scores that assignments (n, V) use stand: of their labels and of their cells, (n, V + F)."""
         g = self.graph
         if not len(g.scope):
-            return g.labels[:-1] + whole, np.zeros((len(whole), 0), np.int64)
-        offsets = np.add.reduceat(whole[:, g.scope] * self.strides, g.slots[:-1], 1)
-        return g.labels[:-1] + whole, g.cells[:-1] + offsets
+            return g.labels[:-1] + whole
+        offsets = np.add.reduceat(whole[:, g.scope] * self.links.inner, g.slots[:-1], 1)
+        return np.concatenate([g.labels[:-1] + whole, g.cells[:-1] + offsets], 1)
 
-    def outputs(self, whole: Ints) -> Ints:
+    def outputs(self, whole: Ints) -> Tensor:
         """Outputs (n, B, N) of assignments (n, V); -1 beyond."""
-        owner, number, place = self.seen
-        found = np.full((len(whole), self.batch, self.width), -1)
-        found[:, owner, number] = whole[:, place]
-        return found
+        padded = np.pad(whole, ((0, 0), (0, 1)), constant_values=-1)
+        return torch.from_numpy(padded[:, self.variable_at])
 
     def local(self, b: int) -> tuple[Ints, Ints, Ints]:
         """The sizes, slots and scope of one example's graph, counted from its own first."""
         g = self.graph
-        first, last = g.factors[b], g.factors[b + 1]
-        slots = g.slots[first : last + 1]
-        return (
-            self.sizes[g.variables[b] : g.variables[b + 1]],
-            slots - slots[0],
-            g.scope[slots[0] : slots[-1]] - g.variables[b],
-        )
+        slots = g.slots[g.factors[b] : g.factors[b + 1] + 1]
+        sizes = self.sizes[g.variables[b] : g.variables[b + 1]]
+        return sizes, slots - slots[0], g.scope[slots[0] : slots[-1]] - g.variables[b]
 
     @functools.cached_property
     def same(self) -> list[Ints]:
@@ -190,59 +159,45 @@ class Parts:
     """A batch of factor graphs with their scores."""
 
     topology: Topology
-    unary: Tensor  # (L,): the scores of the labels of all variables
-    tables: Tensor  # (C,): the cells of all tables
+    scores: Tensor  # flat: the labels of all variables, then the cells of all tables
 
     @classmethod
-    def of(
-        cls, variables: Sequence[Variables], factors: Sequence[Factors], batch: int, width: int, num_labels: int
-    ) -> Self:
+    def of(cls, variables: Sequence[Block], factors: Sequence[Block], batch: int, width: int, num_labels: int) -> Self:
         """Put blocks together, example by example."""
-        graph, unary, tables = _assembled(variables, factors, batch)
-        return cls(Topology(graph, np.diff(graph.variables), width, num_labels), unary, tables)
+        graph, scores = _assembled(variables, factors, batch)
+        return cls(Topology(graph, np.diff(graph.variables), width, num_labels), scores)
 
-    def extended(self, hidden: Sequence[Variables], factors: Sequence[Factors]) -> Self:
+    def _with(self, variables: Sequence[Block], factors: Sequence[Block], visible: Ints) -> Self:
+        graph, scores = _assembled(variables, factors, len(visible))
+        return type(self)(replace(self.topology, graph=graph, visible=visible), scores)
+
+    def extended(self, hidden: Sequence[Block], factors: Sequence[Block]) -> Self:
         """With hidden variables and further factors."""
-        graph, unary, tables = _assembled(
-            [self._variables, *hidden], [self._factors, *factors], self.batch
-        )  # what was there comes first
-        return type(self)(replace(self.topology, graph=graph), unary, tables)
+        own = self._blocks  # what was there comes first
+        return self._with([own[0], *hidden], [own[1], *factors], self.topology.visible)
 
     def bare(self, scores: Tensor) -> Self:
         """The variables that are not hidden, by themselves, with scores (B, N, K)."""
         t = self.topology
-        owner, _, place = t.seen
-        b, v, k = torch.from_numpy(t.shown[:3]).to(scores.device)
-        graph, unary, tables = _assembled([Variables(owner, t.sizes[place], scores[b, v, k])], [], self.batch)
-        return type(self)(replace(t, graph=graph), unary, tables)
+        owner, number = (t.variable_at >= 0).nonzero()
+        flat = scores[torch.from_numpy(t.label_at >= 0).to(scores.device)]
+        return self._with([Block.variables(owner, t.extents[owner, number], flat)], [], t.visible)
 
     def examples(self, index: Ints) -> Self:
         """Some of the examples."""
-        v, f, t = self._variables, self._factors, self.topology
-        variables, variable_owner = _of_examples(t.graph.variables, index)
-        factors, factor_owner = _of_examples(t.graph.factors, index)
-        labels, cells = (
-            torch.from_numpy(_pieces(x.sizes, order)).to(self.unary.device)
-            for x, order in ((v, variables), (f, factors))
+        variables, factors = (x.of_examples(index, self.batch) for x in self._blocks)
+        return self._with([variables], [factors], self.topology.visible[index])
+
+    @property
+    def _blocks(self) -> tuple[Block, Block]:
+        """Its variables and its factors."""
+        t, g = self.topology, self.graph
+        labels, arity = int(g.labels[-1]), np.diff(g.slots)
+        scopes = g.scope - np.repeat(g.variables[t.owners[1]], arity)
+        return (
+            Block.variables(t.owners[0], t.sizes, self.scores[:labels]),
+            Block(t.owners[1], np.diff(g.cells), self.scores[labels:], arity, scopes),
         )
-        graph, unary, tables = _assembled(
-            [Variables(variable_owner, v.sizes[variables], v.scores[labels])],
-            [Factors(factor_owner, f.arity[factors], f.scopes[_pieces(f.arity, factors)], f.sizes[factors],
-                     f.scores[cells])],
-            len(index),
-        )  # fmt: skip
-        return type(self)(replace(t, graph=graph, visible=t.visible[index]), unary, tables)
-
-    @property
-    def _variables(self) -> Variables:
-        return Variables(self.topology.variable_owner, self.topology.sizes, self.unary)
-
-    @property
-    def _factors(self) -> Factors:
-        g, owner = self.graph, self.topology.factor_owner
-        arity = np.diff(g.slots)
-        scopes = g.scope - np.repeat(g.variables[owner], arity)
-        return Factors(owner, arity, scopes, np.diff(g.cells), self.tables)
 
     @property
     def graph(self) -> Graph:
@@ -254,103 +209,72 @@ class Parts:
         """How many examples there are."""
         return self.topology.batch
 
-    def summed(self, unary: Tensor, tables: Tensor) -> Tensor:
-        """The sums (B,) over each example's labels and cells."""
-        total = unary.new_zeros(self.batch, dtype=torch.float64)
-        for x, owner in ((unary, self.topology.unary_owner), (tables, self.topology.table_owner)):
-            total = total.index_add(0, owner.to(x.device), x.double())
-        return total.to(unary.dtype)
+    def summed(self, values: Tensor) -> Tensor:
+        """The sums (B,) over what there is for each of an example's scores, in float64."""
+        total = values.new_zeros(self.batch, dtype=torch.float64)
+        return total.index_add(0, torch.from_numpy(self.topology.owner).to(values.device), values.double())
 
     def score(self, whole: Ints) -> Tensor:
         """The scores (n, B) of assignments (n, V), in float64; -inf, with zero gradient, where one is forbidden."""
-        t, device = self.topology, self.unary.device
-        total = torch.zeros(len(whole), self.batch, dtype=torch.float64, device=device)
-        owners = t.variable_owner, t.factor_owner
-        for scores, place, owner in zip((self.unary, self.tables), t.places(whole), owners, strict=True):
-            used = scores[torch.from_numpy(place).to(device)].double()
-            total = total.index_add(1, torch.from_numpy(owner).to(device), used)
+        t, device = self.topology, self.scores.device
+        used = self.scores[torch.from_numpy(t.places(whole)).to(device)].double()
+        total = used.new_zeros(len(whole), self.batch).index_add(1, torch.from_numpy(t.used_owner).to(device), used)
         return torch.where(total > -torch.inf, total, -torch.inf)
 
     def by_label(self, values: Tensor) -> Tensor:
-        """(B, N, K) from a number for each label of each variable; 0 beyond."""
-        t = self.topology
-        shown = torch.from_numpy(t.shown).to(values.device)
-        result = values.new_zeros(t.batch, t.width, t.num_labels)
-        return result.index_put((shown[0], shown[1], shown[2]), values[shown[3]])
+        """(B, N, K) from a number for each score; 0 beyond."""
+        at = torch.from_numpy(self.topology.label_at).to(values.device)
+        return torch.cat([values, values.new_zeros(1)])[at]
 
     def flat(self, values: Tensor) -> Tensor:
-        """For each label of each variable its value of (B, N, K); 0 for hidden ones."""
-        shown = torch.from_numpy(self.topology.shown).to(values.device)
-        result = values.new_zeros(self.unary.shape)
-        return result.index_put((shown[3],), values[shown[0], shown[1], shown[2]])
+        """For each label of each variable its value of (B, N, K); 0 for hidden ones and for cells."""
+        at = torch.from_numpy(self.topology.label_at).to(values.device)
+        return values.new_zeros(self.scores.shape).index_put((at[at >= 0],), values[at >= 0])
 
-    def with_scores(self, unary: Tensor, tables: Tensor | None = None) -> Self:
+    def with_scores(self, scores: Tensor) -> Self:
         """The same graphs, scored otherwise."""
-        return replace(self, unary=unary, tables=self.tables if tables is None else tables)
+        return replace(self, scores=scores)
 
     @functools.cached_property
-    def arrays(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Unary scores and tables in float64, without a gradient."""
-        a, b = (x.detach().cpu().double().numpy() for x in (self.unary, self.tables))
-        return np.ascontiguousarray(a), np.ascontiguousarray(b)
+    def array(self) -> Floats:
+        """The scores in float64, without a gradient."""
+        return np.ascontiguousarray(self.scores.detach().cpu().double().numpy())
 
 
 def _starts(sizes: Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
-def _of_examples(begin: Ints, index: Ints) -> tuple[Ints, Ints]:
-    """What belongs to some examples, and the place of its example among these; it begins at begin[b] for example b."""
-    counts = np.diff(begin)
-    return _pieces(counts, index), np.repeat(np.arange(len(index)), counts[index])
-
-
-class _Row(NamedTuple):
-    """Variables or factors of several blocks, example by example."""
-
-    order: Ints  # where each stood before
-    owner: Ints  # the example of each
-    examples: Ints  # (B + 1,): where each example begins
-    sizes: Ints  # how many scores each has
-    scores: Tensor  # flat
-
-
 class _Reordered(torch.autograd.Function):
-    """x in another order. It saves no tensor, so that one graph may be differentiated again and again."""
+    """x[order]. It saves no tensor, so that one graph may be differentiated again and again."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: Tensor) -> Tensor:
-        ctx.back = order.argsort()
+        ctx.order, ctx.size = order, len(x)
         return x[order]
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        return g[ctx.back], None
+        return g.new_zeros(ctx.size).index_add(0, ctx.order, g), None
 
 
-def _assembled(variables: Sequence[Variables], factors: Sequence[Factors], batch: int) -> tuple[Graph, Tensor, Tensor]:
-    """The graphs of all blocks, example by example, and the scores of labels and cells."""
-    v, f = _row(variables, batch, variables[0].scores), _row(factors, batch, variables[0].scores)
-    arity = np.concatenate([_NONE, *(x.arity for x in factors)])
-    scopes = np.concatenate([_NONE, *(x.scopes for x in factors)])
-    counts = arity[f.order]
-    graph = Graph(
-        v.examples, f.examples, _starts(v.sizes), _starts(f.sizes), _starts(counts),
-        scopes[_pieces(arity, f.order)] + np.repeat(v.examples[f.owner], counts),
-    )  # fmt: skip
-    return graph, v.scores, f.scores
+def _assembled(variables: Sequence[Block], factors: Sequence[Block], batch: int) -> tuple[Graph, Tensor]:
+    """The graphs of all blocks, example by example, and their scores."""
+    v = _row(variables)
+    f = _row(factors or [Block.variables(v.owner[:0], v.sizes[:0], v.scores[:0])])
+    begin, factors_begin = (_starts(np.bincount(x.owner, minlength=batch)) for x in (v, f))
+    labels, scope = _starts(v.sizes), f.scopes + np.repeat(begin[f.owner], f.arity)
+    graph = Graph(begin, factors_begin, labels, labels[-1] + _starts(f.sizes), _starts(f.arity), scope)
+    return graph, torch.cat([v.scores, f.scores])
 
 
-_NONE = np.zeros(0, np.int64)
-
-
-def _row(blocks: Sequence[Variables | Factors], batch: int, like: Tensor) -> _Row:
-    owner, sizes = (np.concatenate([_NONE, *x]) for x in ([x.owner for x in blocks], [x.sizes for x in blocks]))
-    order = np.argsort(owner, kind="stable")
-    scores = torch.cat([x.scores for x in blocks] or [like.new_zeros(0)])
-    if (np.diff(order) != 1).any():
-        scores = apply(_Reordered, scores, torch.from_numpy(_pieces(sizes, order)).to(scores.device))
-    return _Row(order, owner[order], _starts(np.bincount(owner, minlength=batch)), sizes[order], scores)
+def _row(blocks: Sequence[Block]) -> Block:
+    """All of some blocks, example by example."""
+    columns = list(zip(*blocks, strict=True))
+    owner, sizes, arity, scopes = (np.concatenate(columns[i]) for i in (0, 1, 3, 4))
+    whole = Block(owner, sizes, torch.cat(columns[2]), arity, scopes)
+    order = np.argsort(whole.owner, kind="stable")
+    return whole.reordered(order) if (np.diff(order) != 1).any() else whole
 
 
 def _pieces(sizes: Ints, order: Ints) -> Ints:

@@ -10,29 +10,23 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.automata import LossAutomaton
 from structloss.structures.chain.strata import distinct
-from structloss.structures.factor_graph.parts import Factors, Ints, Parts, Variables
-
-Floats = NDArray[np.float64]
+from structloss.structures.factor_graph.parts import Block, Floats, Ints, Parts
 
 
 class Layout(NamedTuple):
     """What a machine is as a part of a graph. In a scope, -1 - h stands for the hidden variable h."""
 
     hidden: Ints  # how many labels each hidden variable has
-    arity: Ints  # of each factor
-    scopes: Ints  # one after the other
-    sizes: Ints  # how many cells each table has
-    gains: Floats  # of the cells, one table after the other; inf: outside
-    possible: NDArray[np.bool_]  # whether the machine can make this step
+    scopes: list[Ints]  # of each factor
+    gains: list[Floats]  # of the cells of its table, in a row; inf: outside, NaN: no such step
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,34 +88,27 @@ class Reader:
     def layout(self) -> Layout:
         """Its hidden variables and factors."""
         if not len(self.variables):  # what it adds needs a variable to stand at
-            one = np.ones(1, np.int64)
-            return Layout(one, one, -one, one, np.array([self.nothing]), np.ones(1, bool))
+            return Layout(np.array([1]), [np.array([-1])], [np.array([self.nothing])])
         if self._as_table:
-            return self._table()
-        extents, steps = self._extents, zip(self.following, self.gains, strict=True)
-        gains, possible, scopes = [], [], []
-        for i, ((following, gain), extent) in enumerate(zip(steps, extents, strict=True)):
+            return Layout(self.variables[:0], [self.variables], [self._table()])
+        scopes, gains = [], []
+        for i, (following, gain, extent) in enumerate(zip(self.following, self.gains, self._extents, strict=True)):
+            last = i == len(self.variables) - 1
             state, label = np.nonzero(following >= 0)
-            last = i == len(extents) - 1
-            cells = np.zeros(extent), np.zeros(extent, bool)
-            at = state, label, 0 if last else following[state, label]
-            cells[0][at], cells[1][at] = gain[state, label], True
-            gains.append(cells[0].ravel())
-            possible.append(cells[1].ravel())
-            scopes.append([*([-i] if i else []), self.variables[i], *([] if last else [-1 - i])])
-        return Layout(
-            np.array([after for _, _, after in extents[:-1]]), np.array([len(x) for x in scopes]),
-            np.concatenate(scopes), np.array([x.size for x in gains]), np.concatenate(gains), np.concatenate(possible),
-        )  # fmt: skip
+            cells = np.full(extent, np.nan)
+            cells[state, label, 0 if last else following[state, label]] = gain[state, label]
+            gains.append(cells.ravel())
+            scopes.append(np.array([*([-i] if i else []), self.variables[i], *([] if last else [-1 - i])]))
+        return Layout(np.array([after for _, _, after in self._extents[:-1]]), scopes, gains)
 
-    def _table(self) -> Layout:
-        state, total, possible = np.zeros(1, np.int64), np.zeros(1), np.ones(1, bool)
+    def _table(self) -> Floats:
+        """What reading each assignment of its variables gains."""
+        state, total = np.zeros(1, np.int64), np.zeros(1)
         for following, gain in zip(self.following, self.gains, strict=True):
             after = following[state]
-            total, possible = (total[:, None] + gain[state]).ravel(), (possible[:, None] & (after >= 0)).ravel()
+            total = (total[:, None] + np.where(after >= 0, gain[state], np.nan)).ravel()
             state = after.clip(0).ravel()
-        size = np.array([total.size])
-        return Layout(size[:0], np.array([len(self.variables)]), self.variables, size, total, possible)
+        return total
 
     def states(self, y: Ints) -> Ints:
         """What its hidden variables are, (..., h), where its variables have the labels y (..., n)."""
@@ -175,11 +162,25 @@ class Reading:
         """How many hidden variables each example gets, (B,)."""
         return np.array([reader.num_hidden for reader in self.readers], np.int64)[self.of]
 
+    @classmethod
+    def hard(
+        cls, name: str, batch: int, variables: Sequence[int], step: Sequence[tuple[int, int]], accepts: Sequence[int]
+    ) -> Self:
+        """A hard factor over variables of two labels, which every example has.
+
+        step[state] is the state after a no and after a yes, -1 for none; it may end in the states that it accepts.
+        """
+        following = np.array(step)
+        steps = [following] * (len(variables) - 1) + [np.where(np.isin(following, accepts), following, -1)]
+        steps[0] = steps[0][:1]
+        reader = Reader(np.array(variables), tuple(steps), tuple(np.zeros(x.shape) for x in steps))
+        return cls(name, (reader,), np.zeros(batch, np.int64))
+
     def examples(self, index: Ints) -> "Reading":
         """Those of some examples."""
         return replace(self, of=self.of[index])
 
-    def parts(self, first: Ints, like: Tensor, scale: float | None) -> tuple[list[Variables], list[Factors]]:
+    def parts(self, first: Ints, like: Tensor, scale: float | None) -> tuple[list[Block], list[Block]]:
         """Its hidden variables, numbered from first[b] on in example b, and its factors: scale times its gains.
 
         With no scale it says nothing of outputs: it adds 0 even to what is outside.
@@ -187,18 +188,15 @@ class Reading:
         variables, factors = [], []
         for i, reader in enumerate(self.readers):
             examples, x = np.flatnonzero(self.of == i), reader.layout
-            n = len(examples)
-            gains = np.zeros_like(x.gains) if scale is None else x.gains
-            inside = x.possible & np.isfinite(gains)
-            scores = np.full(gains.shape, -np.inf)
-            scores[inside] = (scale or 0.0) * gains[inside]
-            scopes = np.where(x.scopes < 0, first[examples][:, None] - 1 - x.scopes, x.scopes).ravel()
+            n, gains, scope = len(examples), np.concatenate(x.gains), np.concatenate(x.scopes)
+            worth = np.where(np.isinf(gains), 0.0 if scale is None else np.nan, gains) * (scale or 0.0)
+            scores = torch.from_numpy(np.where(np.isnan(worth), -np.inf, worth)).to(like)
             hidden = np.repeat(examples, len(x.hidden)), np.tile(x.hidden, n)
-            variables.append(Variables(*hidden, like.new_zeros(int(hidden[1].sum()))))
-            flat = torch.from_numpy(scores).to(like).repeat(n)
-            factors.append(
-                Factors(np.repeat(examples, len(x.arity)), np.tile(x.arity, n), scopes, np.tile(x.sizes, n), flat)
-            )
+            variables.append(Block.variables(*hidden, like.new_zeros(int(hidden[1].sum()))))
+            sizes, arity = ([len(part) for part in parts] for parts in (x.gains, x.scopes))
+            scopes = np.where(scope < 0, first[examples][:, None] - 1 - scope, scope).ravel()
+            owner = np.repeat(examples, len(arity))
+            factors.append(Block(owner, np.tile(sizes, n), scores.repeat(n), np.tile(arity, n), scopes))
         return variables, factors
 
     def fill(self, y: Ints, first: Ints, whole: Ints) -> None:
@@ -211,11 +209,11 @@ class Reading:
 
 def attached(p: Parts, readings: Sequence[tuple[Reading, float | None]]) -> Parts:
     """Graphs with what readings add to them, times a scale."""
-    variables: list[Variables] = []
-    factors: list[Factors] = []
+    variables: list[Block] = []
+    factors: list[Block] = []
     begin = np.diff(p.graph.variables)
     for reading, scale in readings:
-        more = reading.parts(begin, p.unary, scale)
+        more = reading.parts(begin, p.scores, scale)
         variables += more[0]
         factors += more[1]
         begin = begin + reading.num_hidden

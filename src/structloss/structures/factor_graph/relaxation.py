@@ -7,13 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.kernels import local_polytope
-from structloss.kernels.graph_messages import Room
-from structloss.kernels.local_polytope import INFEASIBLE, INTEGRAL, NOT_CONVERGED
+from structloss.kernels.dual import Room
+from structloss.kernels.relax import INFEASIBLE, INTEGRAL, NOT_CONVERGED, relax
 from structloss.kernels.workers import run
-from structloss.structures.factor_graph.parts import Parts
-
-Floats = NDArray[np.float64]
+from structloss.structures.factor_graph.parts import Floats, Ints, Parts
 
 
 @dataclass(frozen=True)
@@ -44,60 +41,76 @@ class Certificate:
 class Solution:
     """The probability of each label and of each cell, flat as the scores are, and the outputs near it."""
 
-    unary: Floats  # (L,)
-    tables: Floats  # (C,)
-    labels: NDArray[np.int64]  # (V,): the best assignment that was met; -1 where none is allowed
+    mu: Floats
+    labels: Ints  # (V,): the best assignment that was met; -1 where none is allowed
     certificate: Certificate
 
     def value(self, p: Parts) -> Tensor:
         """The bound (B,), at least the score of every output; its gradient is the solution."""
-        shares = [torch.from_numpy(x).to(y) for x, y in ((self.unary, p.unary), (self.tables, p.tables))]
-        scores = [
-            torch.where((x > 0) & (y > -torch.inf), y, 0) for x, y in zip(shares, (p.unary, p.tables), strict=True)
-        ]
-        value = p.summed(*(x * y for x, y in zip(shares, scores, strict=True)))
+        mu = torch.from_numpy(self.mu).to(p.scores)
+        value = p.summed(mu * torch.where((mu > 0) & (p.scores > -torch.inf), p.scores, 0)).to(p.scores.dtype)
         # The bound is closer to the relaxation's value than the solution is; the gradient is the solution's.
         bound = self.certificate.dual.to(value)
         possible = bound > -torch.inf
         return torch.where(possible, value + torch.where(possible, bound - value.detach(), 0), -torch.inf)
 
 
-def whole(p: Parts, labels: NDArray[np.int64], exists: NDArray[np.bool_]) -> Solution:
+def place(p: Parts, labels: Ints, examples: NDArray[np.bool_], mu: Floats) -> None:
+    """Let mu be an assignment (V,), in some of the examples (B,)."""
+    t = p.topology
+    mu[examples[t.owner]] = 0.0
+    mu[t.places(labels.clip(0)[None])[0, examples[t.used_owner]]] = 1.0
+
+
+def whole(p: Parts, labels: Ints, exists: NDArray[np.bool_]) -> Solution:
     """The solution that is an assignment (V,), the best one, of each example that has one."""
-    t, chosen = p.topology, labels.clip(0)[None]
-    owners = t.variable_owner, t.factor_owner
-    unary, tables = (np.zeros(x.shape) for x in p.arrays)
-    for share, place, owner in zip((unary, tables), t.places(chosen), owners, strict=True):
-        share[place[0, exists[owner]]] = 1.0
-    there = torch.from_numpy(exists)
+    mu, there = np.zeros(len(p.scores)), torch.from_numpy(exists)
+    place(p, labels, exists, mu)
     with torch.no_grad():
-        value = torch.where(there, p.score(chosen)[0].cpu(), -torch.inf)
+        value = torch.where(there, p.score(labels.clip(0)[None])[0].cpu(), -torch.inf)
     yes = torch.ones_like(there)
-    return Solution(unary, tables, labels, Certificate(value, value, yes, torch.zeros_like(value), yes))
+    return Solution(mu, labels, Certificate(value, value, yes, torch.zeros_like(value), yes))
+
+
+def _spans(p: Parts) -> tuple[Floats, Floats]:
+    """For each example how far apart the scores of a variable or factor are in the mean; and the sum of their means.
+
+    Only what is finite counts, and a mean of 0 is 1. The sum is the score to expect where all labels and cells that are
+    allowed are equally probable.
+    """
+    g, scores, owner = p.graph, p.array, p.topology.used_owner
+    begin, finite = np.append(g.labels[:-1], g.cells[:-1]), scores > -np.inf
+    if not len(begin):
+        return np.ones(p.batch), np.zeros(p.batch)
+    count = np.add.reduceat(finite, begin, dtype=np.int64)
+    apart = np.maximum.reduceat(scores, begin) - np.minimum.reduceat(np.where(finite, scores, np.inf), begin)
+    mean = np.add.reduceat(np.where(finite, scores, 0.0), begin) / np.maximum(count, 1)
+    spans = np.bincount(owner, np.where(count > 0, apart, 0.0), p.batch)
+    spans = spans / np.bincount(owner, minlength=p.batch).clip(1)
+    return np.where(spans > 0, spans, 1.0), np.bincount(owner, mean, p.batch).astype(np.float64)
 
 
 def dual(p: Parts, tolerance: float, most: int) -> Solution:
     """Solve by the dual method to a relative gap of `tolerance`, or for at most so many sweeps."""
-    s, (unary, tables) = p.topology.links, p.arrays
-    edges, labels, variables = int(s.messages[-1]), len(unary), len(p.topology.sizes)
-    M, A, absorbed, scale, before = (np.zeros(edges) for _ in range(5))
+    g, s, scores = p.graph, p.topology.links, p.array
+    labels, variables = int(g.labels[-1]), len(p.topology.sizes)
+    M, A, absorbed, scale, before, missing = np.zeros((6, int(s.messages[-1])))
     room = Room(
-        M, A, absorbed, scale, np.zeros(len(tables)), np.zeros(len(p.graph.cells) - 1), np.zeros(labels),
-        np.zeros(labels, np.int8), np.zeros(edges, np.int8), before,
+        M, A, absorbed, scale, before, missing, np.zeros(len(scores)), np.zeros(labels), np.zeros(labels, np.int8),
+        np.zeros(len(g.cells) - 1),
     )  # fmt: skip
-    mu, mu_tables, trial, trial_tables = (np.zeros(n) for n in (labels, len(tables)) * 2)
+    mu, trial = np.zeros((2, len(scores)))
     now, best = np.zeros(variables, np.int64), np.full(variables, -1)
     certificate, status = np.zeros((p.batch, 4)), np.zeros(p.batch, np.int64)
     run(
-        local_polytope.relax, torch.get_num_threads(), p.batch, 100 * len(tables), p.graph, s, unary, tables, tolerance,
-        most, room, mu, mu_tables, trial, trial_tables, np.zeros(edges), now, best, certificate, status,
+        relax, torch.get_num_threads(), p.batch, 100 * len(scores), g, s, scores, *_spans(p), tolerance, most, room, mu,
+        trial, now, best, certificate, status,
     )  # fmt: skip
     primal, bound, met, violation = torch.from_numpy(certificate).unbind(1)
+    place(p, best, status == INTEGRAL, mu)
     found = torch.from_numpy(status)
     for b in ((met == -torch.inf) & (found != INFEASIBLE)).nonzero()[:, 0].tolist():  # no output was met
-        for v in range(p.graph.variables[b], p.graph.variables[b + 1]):
-            best[v] = mu[p.graph.labels[v] : p.graph.labels[v + 1]].argmax()
-    return Solution(
-        mu, mu_tables, best,
-        Certificate(primal, bound, (found == INTEGRAL) | (found == INFEASIBLE), violation, found != NOT_CONVERGED),
-    )  # fmt: skip
+        for v in range(g.variables[b], g.variables[b + 1]):
+            best[v] = mu[g.labels[v] : g.labels[v + 1]].argmax()
+    integral = (found == INTEGRAL) | (found == INFEASIBLE)
+    return Solution(mu, best, Certificate(primal, bound, integral, violation, found != NOT_CONVERGED))

@@ -24,7 +24,7 @@ def ranked(p: Parts, solve: Solve, k: int) -> Found:
     for b in range(t.batch):
         for i, y in enumerate(_best_outputs(p.examples(np.array([b])), solve, k)):
             outputs[i, b, : len(y)], exists[i, b] = y, True
-    return Found(*(torch.from_numpy(x).to(p.unary.device) for x in (outputs, exists)))
+    return Found(*(torch.from_numpy(x).to(p.scores.device) for x in (outputs, exists)))
 
 
 def _best_outputs(p: Parts, solve: Solve, k: int) -> list[list[int]]:
@@ -34,12 +34,11 @@ def _best_outputs(p: Parts, solve: Solve, k: int) -> list[list[int]]:
     k times the number of variables of them.
     """
     count = int(p.topology.visible[0])
-    begin, base = p.graph.labels, p.unary.detach()
+    begin, base = p.graph.labels, p.scores.detach()
 
     def best(struck: list[int]) -> tuple[float, list[int]] | None:
-        unary = base.clone()
-        unary[struck] = -math.inf
-        left = p.with_scores(unary, p.tables.detach())
+        left = p.with_scores(base.clone())
+        left.scores[struck] = -math.inf
         labels = solve(left).labels
         score = float(left.score(labels.clip(0)[None])) if (labels >= 0).all() else -math.inf
         return (-score, labels[:count].tolist()) if score > -math.inf else None
