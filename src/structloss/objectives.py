@@ -67,7 +67,7 @@ class Objective(nn.Module):
         self._number = compiled.register_object(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        cast(Any, super()).__setstate__(state)
         self._number = compiled.register_object(self)
 
     @abstractmethod
