@@ -4,7 +4,7 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,10 +105,6 @@ class OpenAutomaton(ABC):
             total += float(weight[0])
         return total + float(self.final[state[0]])
 
-    def endings(self, scores: "Scores", scale: float) -> "Endings":
-        """Upper bounds of the sums over endings of exp(score + scale * loss to go), for a beam."""
-        return Endings(self, scores, scale)
-
     def losses_to_go(self, states: Ints, length: int) -> tuple[Floats, Floats]:
         """Bounds of what the rest of a string adds: of these states, the least and the most that `length` labels can.
 
@@ -138,28 +134,6 @@ class OpenAutomaton(ABC):
                 f"max_states: the machine for strings of any length passed {self.max_states} states; a known length "
                 f"makes it smaller; {SMALLER}"
             )
-
-
-class Scores(NamedTuple):
-    """The scores of one example's chain, in logarithms. H histories; rows[t] of them exist at level t."""
-
-    level: Floats  # (T, H, K)
-    rows: Ints  # (T + 1,)
-    beta: Floats  # (T + 1, H), the sums over endings without a loss
-
-
-class Endings:
-    """The sum over endings is at most beta(t, h) * exp(scale * loss to go), with a bound of the latter."""
-
-    def __init__(self, machine: OpenAutomaton, scores: Scores, scale: float) -> None:
-        self.machine, self.scores, self.scale = machine, scores, scale
-
-    def bounds(self, states: Ints, t: int) -> Floats:
-        """At level t, of each state and history, (S, rows)."""
-        beta = self.scores.beta[t, : self.scores.rows[t]]
-        least, most = self.machine.losses_to_go(states, len(self.scores.level) - t)
-        worst = np.zeros(len(states)) if self.scale == 0 else self.scale * (most if self.scale > 0 else least)
-        return np.where(beta == -np.inf, -np.inf, beta + worst[:, None])
 
 
 def grown(x: NDArray[Any], room: int, fill: int = 0) -> NDArray[Any]:

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structloss.automata.automaton import SMALLER, LossAutomaton, TooManyStatesError
-from structloss.automata.open import Endings, Floats, Ints, OpenAutomaton, Scores, grown, table_for
-from structloss.kernels import beam, determinise, subsumption
+from structloss.automata.open import Floats, Ints, OpenAutomaton, grown, table_for
+from structloss.kernels import determinise, subsumption
 from structloss.kernels.determinise import States
 from structloss.kernels.subsumption import Acceptor, Limits
 from structloss.kernels.tables import rehash
@@ -62,70 +62,54 @@ def _with_room(s: States, first: int, last: int, states: int, entries: int) -> S
 
 
 class TropicalAutomaton(OpenAutomaton):
-    """The least cost of an acceptor's paths, at most `cap`, for strings of any length: see `kernels.determinise`."""
+    """The least cost of an acceptor's paths, at most `cap`, for strings of any length: see `kernels.determinise`.
+
+    Attributes:
+        acceptor: the acceptor.
+        cap: the most that a loss is told apart from.
+        entries: of each state the positions where a path can be, with their costs.
+    """
 
     def __init__(
         self, acceptor: Acceptor, limits: Limits, class_of: Ints, cap: float, absolute: bool, max_states: int
     ) -> None:
         super().__init__(class_of, acceptor.move_start.shape[0], max_states)
-        self._acceptor, self._limits, self._cap = acceptor, limits, cap
+        self.acceptor, self._limits, self.cap = acceptor, limits, cap
         self._absolute = absolute or math.isfinite(cap)
         self._stop = np.empty(len(acceptor.start))  # what it costs to stop at a position
         subsumption.silent_stops(acceptor, self._stop)
-        self._states = _with_room(_NO_STATES, 0, 0, len(self.final), 4 * len(self.final) + len(self._stop))
+        self.entries = _with_room(_NO_STATES, 0, 0, len(self.final), 4 * len(self.final) + len(self._stop))
         self._expand(_NONE, _NONE)
 
     @property
     def num_bytes(self) -> int:
-        return super().num_bytes + sum(x.nbytes for x in (*self._states, *self._limits, *self._acceptor, self._stop))
+        return super().num_bytes + sum(x.nbytes for x in (*self.entries, *self._limits, *self.acceptor, self._stop))
 
     def _expand(self, states: Ints, classes: Ints) -> None:
         done = 0 if self.num_states else -1
         while done < len(states):
             before = self.num_states
             self.num_states, done = determinise.expand(
-                self._acceptor, self._limits, self._cap, self._absolute, self._states, self.next_state, self.weights,
+                self.acceptor, self._limits, self.cap, self._absolute, self.entries, self.next_state, self.weights,
                 _NONE, self.max_states, states, classes, before, done,
             )  # fmt: skip
             self.final[before : self.num_states] = self._least(np.arange(before, self.num_states), self._stop)
             self._check_size(self.num_states)
             if done < len(states):
                 self._grow(2 * len(self.final))
-                entries = 2 * len(self._states.cost)
-                self._states = _with_room(self._states, 0, self.num_states, len(self.final), entries)
+                entries = 2 * len(self.entries.cost)
+                self.entries = _with_room(self.entries, 0, self.num_states, len(self.final), entries)
 
     def _least(self, states: Ints, value: Floats) -> Floats:
         """The least cost + value (P,) over the entries of each state, at most the cap."""
         out = np.empty(len(states))
-        determinise.least_with(self._states, states, value, self._cap, out)
+        determinise.least_with(self.entries, states, value, self.cap, out)
         return out
-
-    def endings(self, scores: Scores, scale: float) -> "TropicalEndings":
-        return TropicalEndings(self, scores, scale)
 
     def losses_to_go(self, states: Ints, length: int) -> tuple[Floats, Floats]:
         worst = np.empty((length + 1, len(self._stop)))
-        subsumption.worst_completions(self._acceptor, length, worst)
+        subsumption.worst_completions(self.acceptor, length, worst)
         return self._least(states, self._limits.completion[0]), self._least(states, worst[length])
-
-
-class TropicalEndings(Endings):
-    """Also, with scores and losses taken together: see `kernels.beam`. The smaller of both bounds."""
-
-    def __init__(self, machine: TropicalAutomaton, scores: Scores, scale: float) -> None:
-        super().__init__(machine, scores, scale)
-        self._tropical = machine
-        T, H, _ = scores.level.shape
-        self._endings = np.full((T + 1, H, len(machine._acceptor.start)), -np.inf)
-        fill = beam.endings_along_a_strategy if scale >= 0 else beam.endings_along_all_paths
-        fill(machine._acceptor, machine.class_of, scores.level, scores.rows, scale, self._endings)
-
-    def bounds(self, states: Ints, t: int) -> Floats:
-        out = np.empty((len(states), self.scores.rows[t]))
-        beam.endings_of_states(self._tropical._states, states, self._endings[t], self.scale, out)
-        if self.scale < 0 and math.isfinite(self._tropical._cap):  # exp(scale * min(L, cap)) is at most the sum of both
-            out = np.logaddexp(out, self.scores.beta[t, : self.scores.rows[t]] + self.scale * self._tropical._cap)
-        return np.minimum(out, super().bounds(states, t))
 
 
 def edit_limits(acceptor: Acceptor, insertion: float, deletion: float) -> Limits:
