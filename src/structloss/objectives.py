@@ -17,6 +17,18 @@ from structloss.losses import Loss
 from structloss.structures.base import Structure
 from structloss.structures.checks import check_scale
 
+__all__ = [
+    "DirectLoss",
+    "Hinge",
+    "NegativeLogLikelihood",
+    "Objective",
+    "Perceptron",
+    "RewardAugmented",
+    "Risk",
+    "SlackHinge",
+    "SoftmaxMargin",
+]
+
 Reduction = Literal["mean", "sum", "none"]
 Impossible = Literal["error", "skip"]
 
