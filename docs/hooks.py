@@ -14,11 +14,14 @@ import griffe
 from latex2mathml.converter import convert_to_element
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.utils.meta import get_data
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^([ \t]*)\.\. math::[ \t]*(.*(?:\n(?:\1[ \t]+\S.*))*)", re.MULTILINE)
 INLINE = re.compile(r":math:`([^`]+)`")
 POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(])")  # K**q, which Markdown would take for bold
+LISTED = ("losses", "objectives")  # folders whose pages name themselves in the navigation and in a table
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -26,12 +29,42 @@ def on_config(config: MkDocsConfig) -> None:
     """Build into docs/_build/html, which mkdocs.yml may not name because it is inside docs."""
     if Path(config.site_dir) == ROOT / "site":  # the default; `mkdocs serve` has a directory of its own
         config.site_dir = str(ROOT / "docs/_build/html")
+    for section in config.nav or []:
+        for items in section.values():
+            for folder in LISTED:
+                if isinstance(items, list) and f"{folder}/index.md" in items[0].values():
+                    items += [{title: f"{folder}/{name}"} for title, name, _ in _listed(folder)]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
     """Publish examples/*.py, so that pages may link to them."""
     for script in sorted((ROOT / "examples").glob("*.py")):
         files.append(File.generated(config, f"examples/{script.name}", content=script.read_text()))
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Fill in the table of losses or objectives from the `row` that each page begins with, and the reference."""
+    folder = page.file.src_uri.removesuffix("/index.md")
+    if folder in LISTED:
+        rows = [f"| [{title}]({name}) | {' | '.join(row)} |" for title, name, row in _listed(folder)]
+        return markdown.replace("<!-- rows -->", "\n".join(rows))
+    if page.file.src_uri == "reference.md":
+        for folder in LISTED:
+            missing = [title for title, _, _ in _listed(folder) if f"structloss.{title}\n" not in markdown]
+            entries = [f"::: structloss.{title}\n    options:\n      members: []\n" for title in missing]
+            markdown = markdown.replace(f"<!-- {folder} -->", "\n".join(entries))
+    return markdown
+
+
+def _listed(folder: str) -> list[tuple[str, str, list[str]]]:
+    """The pages of a folder: title, file and row in the table, in the order of their `place`."""
+    found = []
+    for path in (ROOT / "docs" / folder).glob("*.md"):
+        if path.name != "index.md":
+            text, meta = get_data(path.read_text())
+            title = text.lstrip().splitlines()[0].removeprefix("# ")
+            found.append((meta.get("place", 1000), title, path.name, meta["row"]))
+    return [(title, name, row) for _, title, name, row in sorted(found)]
 
 
 def on_page_content(content: str, **_: Any) -> str:

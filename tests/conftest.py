@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     folder = Path(kernels.__file__).parent
     newest = max(source.stat().st_mtime for source in folder.glob("*.py"))
-    for cached in (folder / "__pycache__").glob("*.nb[ic]"):
+    for cached in folder.parent.rglob("*.nb[ic]"):
         if cached.stat().st_mtime < newest:
             cached.unlink(missing_ok=True)
 

@@ -2,36 +2,11 @@
 
 from importlib.metadata import version
 
+from structloss import losses, objectives
 from structloss.automata import LossAutomaton, OpenAutomaton, TooManyStatesError, Transducer
 from structloss.decoding import mbr
-from structloss.losses import (
-    BoundaryInsensitive,
-    BoundaryTolerance,
-    CacheInfo,
-    EditDistance,
-    Hamming,
-    LocalLoss,
-    Loss,
-    MachineLoss,
-    NGram,
-    RationalLoss,
-    SmithWaterman,
-    TropicalLoss,
-    cache_info,
-    clear_cache,
-    set_cache_limit,
-)
-from structloss.objectives import (
-    DirectLoss,
-    Hinge,
-    NegativeLogLikelihood,
-    Objective,
-    Perceptron,
-    RewardAugmented,
-    Risk,
-    SlackHinge,
-    SoftmaxMargin,
-)
+from structloss.losses import *  # noqa: F403
+from structloss.objectives import *  # noqa: F403
 from structloss.structures import (
     CTC,
     Certificate,
@@ -51,45 +26,23 @@ __version__ = version("structloss")
 
 __all__ = [
     "CTC",
-    "BoundaryInsensitive",
-    "BoundaryTolerance",
-    "CacheInfo",
     "Certificate",
     "Chain",
     "ChainLayer",
-    "DirectLoss",
-    "EditDistance",
     "FactorGraph",
     "FactorGraphBuilder",
-    "Hamming",
-    "Hinge",
     "Lattice",
-    "LocalLoss",
-    "Loss",
     "LossAutomaton",
-    "MachineLoss",
-    "NGram",
-    "NegativeLogLikelihood",
-    "Objective",
     "OpenAutomaton",
-    "Perceptron",
-    "RationalLoss",
-    "RewardAugmented",
-    "Risk",
     "Segmentation",
     "SemiMarkov",
-    "SlackHinge",
-    "SmithWaterman",
-    "SoftmaxMargin",
     "Strata",
     "Structure",
     "TooManyStatesError",
     "Transducer",
-    "TropicalLoss",
     "__version__",
-    "cache_info",
-    "clear_cache",
     "engine",
     "mbr",
-    "set_cache_limit",
 ]
+__all__ += losses.__all__
+__all__ += objectives.__all__

@@ -18,6 +18,18 @@ from structloss.structures import compiled
 from structloss.structures.base import Structure
 from structloss.structures.checks import check_scale
 
+__all__ = [
+    "DirectLoss",
+    "Hinge",
+    "NegativeLogLikelihood",
+    "Objective",
+    "Perceptron",
+    "RewardAugmented",
+    "Risk",
+    "SlackHinge",
+    "SoftmaxMargin",
+]
+
 Reduction = Literal["mean", "sum", "none"]
 Impossible = Literal["error", "skip"]
 

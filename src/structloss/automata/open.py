@@ -4,13 +4,13 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from structloss.automata.automaton import MAX_STATES, SMALLER, LossAutomaton, TooManyStatesError
-from structloss.kernels.rows import distinct_rows
+from structloss.kernels.tables import distinct_rows
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -105,10 +105,6 @@ class OpenAutomaton(ABC):
             total += float(weight[0])
         return total + float(self.final[state[0]])
 
-    def endings(self, scores: "Scores", scale: float) -> "Endings":
-        """Upper bounds of the sums over endings of exp(score + scale * loss to go), for a beam."""
-        return Endings(self, scores, scale)
-
     def losses_to_go(self, states: Ints, length: int) -> tuple[Floats, Floats]:
         """Bounds of what the rest of a string adds: of these states, the least and the most that `length` labels can.
 
@@ -129,11 +125,8 @@ class OpenAutomaton(ABC):
         if room <= len(self.final):
             return
         room = max(room, 2 * len(self.final))
-        next_state = np.full((room, self.next_state.shape[1]), _UNEXPLORED, np.int64)
-        weights, final = np.zeros((room, self.next_state.shape[1])), np.zeros(room)
-        n = self.num_states
-        next_state[:n], weights[:n], final[:n] = self.next_state[:n], self.weights[:n], self.final[:n]
-        self.next_state, self.weights, self.final = next_state, weights, final
+        self.next_state = grown(self.next_state, room, _UNEXPLORED)
+        self.weights, self.final = grown(self.weights, room), grown(self.final, room)
 
     def _check_size(self, states: int) -> None:
         if states > self.max_states:
@@ -143,26 +136,16 @@ class OpenAutomaton(ABC):
             )
 
 
-class Scores(NamedTuple):
-    """The scores of one example's chain, in logarithms. H histories; rows[t] of them exist at level t."""
+def grown(x: NDArray[Any], room: int, fill: int = 0) -> NDArray[Any]:
+    """x with more rows, so many in all."""
+    out = np.full((room, *x.shape[1:]), fill, x.dtype) if fill else np.zeros((room, *x.shape[1:]), x.dtype)
+    out[: len(x)] = x
+    return out
 
-    level: Floats  # (T, H, K)
-    rows: Ints  # (T + 1,)
-    beta: Floats  # (T + 1, H), the sums over endings without a loss
 
-
-class Endings:
-    """The sum over endings is at most beta(t, h) * exp(scale * loss to go), with a bound of the latter."""
-
-    def __init__(self, machine: OpenAutomaton, scores: Scores, scale: float) -> None:
-        self.machine, self.scores, self.scale = machine, scores, scale
-
-    def bounds(self, states: Ints, t: int) -> Floats:
-        """At level t, of each state and history, (S, rows)."""
-        beta = self.scores.beta[t, : self.scores.rows[t]]
-        least, most = self.machine.losses_to_go(states, len(self.scores.level) - t)
-        worst = np.zeros(len(states)) if self.scale == 0 else self.scale * (most if self.scale > 0 else least)
-        return np.where(beta == -np.inf, -np.inf, beta + worst[:, None])
+def table_for(states: int) -> Ints:
+    """An empty hash table of so many states: see `kernels.tables`."""
+    return np.full(1 << (2 * states).bit_length(), -1)
 
 
 class ExplicitAutomaton(OpenAutomaton):
@@ -253,5 +236,7 @@ def _bits(weights: Floats) -> Ints:
 
 def _distinct(rows: Ints) -> tuple[Ints, Ints]:
     """Where the different rows stand first, and of every row which of them it is."""
-    first, which = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-    return first[: distinct_rows(rows, first, which)], which
+    n, m = rows.shape
+    first, which = np.empty(n, np.int64), np.empty(n, np.int64)
+    count = distinct_rows(rows.reshape(-1), np.arange(n + 1), m, table_for(n), first, which)
+    return first[:count], which

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structloss.automata.automaton import SMALLER, LossAutomaton, TooManyStatesError
-from structloss.automata.open import Endings, Floats, Ints, OpenAutomaton, Scores
+from structloss.automata.open import Floats, Ints, OpenAutomaton
 from structloss.kernels.machines import gather_weights, pair_machines
 
 
@@ -56,74 +56,56 @@ def weighted_sum(
 
 
 class SumAutomaton(OpenAutomaton):
-    """factor_a * a + factor_b * b for strings of any length: its states are pairs, found as they are asked for."""
+    """factor_a * a + factor_b * b for strings of any length: its states are pairs, found as they are asked for.
+
+    Attributes:
+        parts: the two machines.
+        factors: of each.
+        pairs: (2, room), of each state the state that either machine is in.
+    """
 
     def __init__(self, a: OpenAutomaton, factor_a: float, b: OpenAutomaton, factor_b: float, max_states: int) -> None:
         width = b.next_state.shape[1]
         classes, class_of = np.unique(a.class_of * width + b.class_of, return_inverse=True)
         super().__init__(class_of.reshape(-1).astype(np.int64), len(classes), max_states)
-        self._parts, self._factors, self._classes = (a, b), (factor_a, factor_b), np.divmod(classes, width)
-        self._pairs: dict[tuple[int, int], int] = {}
-        self._states = np.zeros((2, len(self.final)), np.int64)
+        self.parts, self.factors, self._classes = (a, b), (factor_a, factor_b), np.divmod(classes, width)
+        self._numbers: dict[tuple[int, int], int] = {}
+        self.pairs = np.zeros((2, len(self.final)), np.int64)
         self._enter((0, 0))
 
     @property
     def num_bytes(self) -> int:
         pairs = 250 * self.num_states  # of a dict's entry, a tuple and its two numbers
-        return super().num_bytes + pairs + self._states.nbytes + sum(m.num_bytes for m in set(self._parts))
+        return super().num_bytes + pairs + self.pairs.nbytes + sum(m.num_bytes for m in set(self.parts))
 
     def _enter(self, pair: tuple[int, int]) -> int:
-        state = self._pairs.setdefault(pair, self.num_states)
+        state = self._numbers.setdefault(pair, self.num_states)
         if state == self.num_states:
             self._check_size(state + 1)
             if state + 1 > len(self.final):
                 self._grow(state + 1)
-                self._states = np.concatenate([self._states, np.zeros_like(self._states)], 1)
-            self._states[:, state] = pair
-            ends = [m.final[s] for m, s in zip(self._parts, pair, strict=True)]
+                self.pairs = np.concatenate([self.pairs, np.zeros_like(self.pairs)], 1)
+            self.pairs[:, state] = pair
+            ends = [m.final[s] for m, s in zip(self.parts, pair, strict=True)]
             outside = any(np.isinf(end) for end in ends)
-            self.final[state] = np.inf if outside else sum(f * e for f, e in zip(self._factors, ends, strict=True))
+            self.final[state] = np.inf if outside else sum(f * e for f, e in zip(self.factors, ends, strict=True))
             self.num_states += 1
         return state
 
     def _expand(self, states: Ints, classes: Ints) -> None:
         (in_a, weight_a), (in_b, weight_b) = (
-            m.follow(self._states[i, states], self._classes[i][classes]) for i, m in enumerate(self._parts)
+            m.follow(self.pairs[i, states], self._classes[i][classes]) for i, m in enumerate(self.parts)
         )
         targets = [self._enter(pair) for pair in zip(in_a.tolist(), in_b.tolist(), strict=True)]
         self.next_state[states, classes] = targets
-        self.weights[states, classes] = self._factors[0] * weight_a + self._factors[1] * weight_b
-
-    def endings(self, scores: Scores, scale: float) -> "SumEndings":
-        return SumEndings(self, scores, scale)
+        self.weights[states, classes] = self.factors[0] * weight_a + self.factors[1] * weight_b
 
     def losses_to_go(self, states: Ints, length: int) -> tuple[Floats, Floats]:
         lowest, highest, outside = np.zeros(len(states)), np.zeros(len(states)), np.zeros(len(states), bool)
-        for i, (m, factor) in enumerate(zip(self._parts, self._factors, strict=True)):
-            least, most = m.losses_to_go(self._states[i, states], length)
+        for i, (m, factor) in enumerate(zip(self.parts, self.factors, strict=True)):
+            least, most = m.losses_to_go(self.pairs[i, states], length)
             outside |= least == np.inf  # every string is outside this part, and so outside the sum
             if factor:
                 least, most = (factor * np.where(least == np.inf, 0.0, x) for x in (least, most))
                 lowest, highest = lowest + np.minimum(least, most), highest + np.maximum(least, most)
         return np.where(outside, np.inf, lowest), np.where(outside, np.inf, highest)
-
-
-class SumEndings(Endings):
-    """The endings of either part, with the other part's worst loss to go. The smallest of all bounds."""
-
-    def __init__(self, machine: SumAutomaton, scores: Scores, scale: float) -> None:
-        super().__init__(machine, scores, scale)
-        self._sum = machine
-        self._endings = [m.endings(scores, scale * f) for m, f in zip(machine._parts, machine._factors, strict=True)]
-
-    def bounds(self, states: Ints, t: int) -> Floats:
-        result, left = super().bounds(states, t), len(self.scores.level) - t
-        for i, endings in enumerate(self._endings):
-            scale = self.scale * self._sum._factors[1 - i]
-            least, most = self._sum._parts[1 - i].losses_to_go(self._sum._states[1 - i, states], left)
-            other = scale * (most if scale >= 0 else least) if scale else np.zeros(len(states))
-            own = endings.bounds(self._sum._states[i, states], t)
-            possible = (own > -np.inf) & (other > -np.inf)[:, None]
-            both = np.add(own, other[:, None], out=np.full_like(own, -np.inf), where=possible)
-            result = np.minimum(result, both)
-        return result

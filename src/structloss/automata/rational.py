@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
-from structloss.automata.open import Floats, Ints, OpenAutomaton
-from structloss.kernels import explore
+from structloss.automata.open import Floats, Ints, OpenAutomaton, grown, table_for
+from structloss.kernels import rational
+from structloss.kernels.tables import rehash
 
 _NOTHING = 1e-10  # of a direction's length: less is rounding
 
@@ -32,42 +33,34 @@ class RationalAutomaton(OpenAutomaton):
         self._matrices, self._stop, self._smoothing = np.ascontiguousarray(matrices), stop, smoothing
         self._normalise = smoothing == 0 and not absolute
         self._directions = observable(matrices, stop)
-        room = len(self.final)
-        self._vector, self._seen = np.zeros((room, len(start))), np.zeros((room, self._directions.shape[1]))
-        self._table = np.full(4 * room, -1)
-        self._vector[0] = start
-        explore.look(start, self._directions, self._seen[0])
-        self.num_states = 1
-        explore.rehash_vectors(self._vectors, 1)
-        self._fill_final(0)
-
-    @property
-    def _vectors(self) -> explore.Vectors:
-        return explore.Vectors(self._vector, self._seen, self.next_state, self.weights, self._table)
+        room, width = len(self.final), 1 + self._directions.shape[1]
+        self._vectors = rational.Vectors(
+            np.zeros((room, len(start))), np.arange(room + 1), np.zeros(room * width, np.int64), table_for(room)
+        )
+        self._vectors.vector[0] = start
+        self._expand(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
     @property
     def num_bytes(self) -> int:
-        return super().num_bytes + sum(x.nbytes for x in (self._vector, self._seen, self._table, self._matrices))
+        return super().num_bytes + sum(x.nbytes for x in (*self._vectors, self._matrices, self._directions))
 
     def _expand(self, states: Ints, classes: Ints) -> None:
         done = 0
-        while done < len(states):
-            before = self.num_states
-            self.num_states, done = explore.expand_rational(
-                self._matrices, self._directions, self._normalise, self._vectors, before, states, classes, done
-            )
-            self._fill_final(before)
+        while done < len(states) or not self.num_states:
+            before, v = self.num_states, self._vectors
+            self.num_states, done = rational.expand(
+                self._matrices, self._directions, self._normalise, v, self.next_state, self.weights, before, states,
+                classes, done,
+            )  # fmt: skip
+            self.final[before : self.num_states] = self._loss(v.vector[before : self.num_states] @ self._stop)
             self._check_size(self.num_states)
             if done < len(states):
-                room = 2 * len(self.final)
-                self._grow(room)
-                self._vector = np.concatenate([self._vector, np.zeros((room // 2, self._vector.shape[1]))])
-                self._seen = np.concatenate([self._seen, np.zeros((room // 2, self._seen.shape[1]))])
-                self._table = np.full(4 * room, -1)
-                explore.rehash_vectors(self._vectors, self.num_states)
-
-    def _fill_final(self, begin: int) -> None:
-        self.final[begin : self.num_states] = self._loss(self._vector[begin : self.num_states] @ self._stop)
+                self._grow(2 * len(self.final))
+                room, width = len(self.final), 1 + self._directions.shape[1]
+                self._vectors = rational.Vectors(
+                    grown(v.vector, room), np.arange(room + 1), grown(v.key, room * width), table_for(room)
+                )
+                rehash(self._vectors.key, self._vectors.begin, width, 0, self.num_states, self._vectors.table)
 
     def _loss(self, total: Floats) -> Floats:
         total = total + self._smoothing
@@ -77,7 +70,7 @@ class RationalAutomaton(OpenAutomaton):
         least, most = self._stop, self._stop
         for _ in range(length):
             least, most = (self._matrices @ least).min(0), (self._matrices @ most).max(0)
-        vectors = self._vector[states]
+        vectors = self._vectors.vector[states]
         return self._loss(vectors @ most), self._loss(vectors @ least)
 
 

@@ -6,9 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structloss.automata.automaton import SMALLER, LossAutomaton, TooManyStatesError
-from structloss.automata.open import Endings, Floats, Ints, OpenAutomaton, Scores
-from structloss.kernels import beam, explore
-from structloss.kernels.determinise import Acceptor, compile_tropical
+from structloss.automata.open import Floats, Ints, OpenAutomaton, grown, table_for
+from structloss.kernels import determinise, subsumption
+from structloss.kernels.determinise import States
+from structloss.kernels.subsumption import Acceptor, Limits
+from structloss.kernels.tables import rehash
 
 
 def compile_acceptor(
@@ -19,136 +21,124 @@ def compile_acceptor(
     See `kernels.determinise` for the algorithm and why it is exact. `absolute` puts the whole loss into final weights.
     """
     absolute = absolute or math.isfinite(cap)
-    next_state, weights, final, offsets, outgrown = compile_tropical(acceptor, length, cap, absolute, max_states)
-    if outgrown >= 0:
-        raise TooManyStatesError(
-            f"max_states: the machine for outputs of length {length} passed {max_states} states at position "
-            f"{outgrown}; {SMALLER}"
+    C, P = acceptor.move_start.shape[0], len(acceptor.start)
+    completion, alive = np.empty((length + 1, P)), np.empty((length + 1, P), np.int64)
+    counts, ordinary = np.zeros(length + 1, np.int64), np.empty((length + 1, C), np.int64)
+    subsumption.positions_of_use(acceptor, cap, completion, alive, counts, ordinary)
+    limits = Limits(completion, alive, counts, ordinary, np.empty((length + 1, counts.max(), counts.max())))
+    subsumption.level_bounds(acceptor, limits)
+
+    room, offsets = 32 * (length + 2), np.zeros(length + 2, np.int64)
+    next_state, weights = np.zeros((room, C), np.int32), np.zeros((0 if absolute else room, C))
+    known, states, arc = _with_room(_NO_STATES, 0, 0, room, 4 * room + P), 0, -1
+    while not offsets[-1]:
+        states, arc = determinise.expand(
+            acceptor, limits, cap, absolute, known, next_state, weights, offsets, max_states, _NONE, _NONE, states, arc
         )
-    return LossAutomaton(class_of, next_state, weights[:0] if absolute else weights, final, offsets)
+        level = int((offsets > 0).sum())  # of the states that were found last
+        if states > max_states:
+            raise TooManyStatesError(
+                f"max_states: the machine for outputs of length {length} passed {max_states} states at position "
+                f"{min(level, length)}; {SMALLER}"
+            )
+        if not offsets[-1]:
+            room *= 2
+            next_state, weights = grown(next_state, room), weights if absolute else grown(weights, room)
+            known = _with_room(known, int(offsets[level]), states, room, 2 * len(known.cost))
+    final = np.zeros(states)
+    determinise.least_with(known, np.arange(offsets[-2], states), completion[-1], cap, final[offsets[-2] :])
+    return LossAutomaton(class_of, next_state[:states], weights[:states], final, offsets)
+
+
+_NONE = np.zeros(0, np.int64)
+_NO_STATES = States(np.zeros(1, np.int64), _NONE, np.zeros(0), _NONE)
+
+
+def _with_room(s: States, first: int, last: int, states: int, entries: int) -> States:
+    """Room for so many states and entries; those from `first` to `last` can be found."""
+    grown_to = States(grown(s.begin, states + 1), grown(s.key, 2 * entries), grown(s.cost, entries), table_for(states))
+    rehash(grown_to.key, grown_to.begin, 2, first, last, grown_to.table)
+    return grown_to
 
 
 class TropicalAutomaton(OpenAutomaton):
-    """The least cost of an acceptor's paths, at most `cap`, for strings of any length: see `kernels.explore`."""
+    """The least cost of an acceptor's paths, at most `cap`, for strings of any length: see `kernels.determinise`.
+
+    Attributes:
+        acceptor: the acceptor.
+        cap: the most that a loss is told apart from.
+        entries: of each state the positions where a path can be, with their costs.
+    """
 
     def __init__(
-        self, acceptor: Acceptor, limits: explore.Limits, class_of: Ints, cap: float, absolute: bool, max_states: int
+        self, acceptor: Acceptor, limits: Limits, class_of: Ints, cap: float, absolute: bool, max_states: int
     ) -> None:
         super().__init__(class_of, acceptor.move_start.shape[0], max_states)
-        self._acceptor, self._limits, self._cap = acceptor, limits, cap
+        self.acceptor, self._limits, self.cap = acceptor, limits, cap
         self._absolute = absolute or math.isfinite(cap)
-        self._entry_start = np.zeros(len(self.final) + 1, np.int64)
-        self._position, self._cost = np.zeros(0, np.int64), np.zeros(0)
-        self._table = np.full(4 * len(self.final), -1)
-        self._make_room(0)
-        explore.add_start(acceptor, limits, cap, self._store)
-        self.num_states = 1
-
-    @property
-    def _store(self) -> explore.Store:
-        return explore.Store(
-            self._entry_start, self._position, self._cost, self.final, self.next_state, self.weights, self._table
-        )
+        self._stop = np.empty(len(acceptor.start))  # what it costs to stop at a position
+        subsumption.silent_stops(acceptor, self._stop)
+        self.entries = _with_room(_NO_STATES, 0, 0, len(self.final), 4 * len(self.final) + len(self._stop))
+        self._expand(_NONE, _NONE)
 
     @property
     def num_bytes(self) -> int:
-        own = (self._entry_start, self._position, self._cost, self._table, *self._limits, *self._acceptor)
-        return super().num_bytes + sum(x.nbytes for x in own)
-
-    def _make_room(self, states: int) -> None:
-        """For twice the states, and for the entries that each of them may have."""
-        if states + 1 >= len(self.final):
-            self._grow(2 * len(self.final))
-            self._entry_start = np.concatenate([self._entry_start, np.zeros(len(self._entry_start) - 1, np.int64)])
-            self._table = np.full(4 * len(self.final), -1)
-            explore.rehash(self._store, states)
-        entries, P = int(self._entry_start[states]), len(self._acceptor.start)
-        if entries + P > len(self._position):
-            room = 2 * (entries + P)
-            self._position = np.concatenate([self._position, np.zeros(room - len(self._position), np.int64)])
-            self._cost = np.concatenate([self._cost, np.zeros(room - len(self._cost))])
+        return super().num_bytes + sum(x.nbytes for x in (*self.entries, *self._limits, *self.acceptor, self._stop))
 
     def _expand(self, states: Ints, classes: Ints) -> None:
-        done = 0
+        done = 0 if self.num_states else -1
         while done < len(states):
-            found, done = explore.expand_tropical(
-                self._acceptor, self._limits, self._cap, self._absolute, self._store, self.num_states,
-                states, classes, done,
+            before = self.num_states
+            self.num_states, done = determinise.expand(
+                self.acceptor, self._limits, self.cap, self._absolute, self.entries, self.next_state, self.weights,
+                _NONE, self.max_states, states, classes, before, done,
             )  # fmt: skip
-            self.num_states = found
-            self._check_size(found)
+            self.final[before : self.num_states] = self._least(np.arange(before, self.num_states), self._stop)
+            self._check_size(self.num_states)
             if done < len(states):
-                self._make_room(found)
+                self._grow(2 * len(self.final))
+                entries = 2 * len(self.entries.cost)
+                self.entries = _with_room(self.entries, 0, self.num_states, len(self.final), entries)
 
-    def endings(self, scores: Scores, scale: float) -> "TropicalEndings":
-        return TropicalEndings(self, scores, scale)
+    def _least(self, states: Ints, value: Floats) -> Floats:
+        """The least cost + value (P,) over the entries of each state, at most the cap."""
+        out = np.empty(len(states))
+        determinise.least_with(self.entries, states, value, self.cap, out)
+        return out
 
     def losses_to_go(self, states: Ints, length: int) -> tuple[Floats, Floats]:
-        lowest, highest = np.empty(len(states)), np.empty(len(states))
-        worst = np.empty((length + 1, len(self._acceptor.start)))
-        explore.worst_completions(self._acceptor, length, worst)
-        explore.least_with(self._store, states, self._limits.completion, lowest)
-        explore.least_with(self._store, states, worst[length], highest)
-        return np.minimum(lowest, self._cap), np.minimum(highest, self._cap)
+        worst = np.empty((length + 1, len(self._stop)))
+        subsumption.worst_completions(self.acceptor, length, worst)
+        return self._least(states, self._limits.completion[0]), self._least(states, worst[length])
 
 
-class TropicalEndings(Endings):
-    """Also, with scores and losses taken together: see `kernels.beam`. The smaller of both bounds."""
+def edit_limits(acceptor: Acceptor, insertion: float, deletion: float) -> Limits:
+    """Those of an edit distance whose costs are not negative, in closed form.
 
-    def __init__(self, machine: TropicalAutomaton, scores: Scores, scale: float) -> None:
-        super().__init__(machine, scores, scale)
-        self._tropical = machine
-        T, H, _ = scores.level.shape
-        self._endings = np.full((T + 1, H, len(machine._acceptor.start)), -np.inf)
-        fill = beam.endings_along_a_strategy if scale >= 0 else beam.endings_along_all_paths
-        fill(machine._acceptor, machine.class_of, scores.level, scores.rows, scale, self._endings)
-
-    def bounds(self, states: Ints, t: int) -> Floats:
-        out = np.empty((len(states), self.scores.rows[t]))
-        beam.endings_of_states(self._tropical._store, states, self._endings[t], self.scale, out)
-        if self.scale < 0 and math.isfinite(self._tropical._cap):  # exp(scale * min(L, cap)) is at most the sum of both
-            out = np.logaddexp(out, self.scores.beta[t, : self.scores.rows[t]] + self.scale * self._tropical._cap)
-        return np.minimum(out, super().bounds(states, t))
+    From an earlier position one may delete what lies between; from a later one, insert what the other reads there.
+    """
+    completion, place = np.empty((1, len(acceptor.start))), np.arange(len(acceptor.start))
+    subsumption.completions(acceptor, completion[0])
+    ahead = place - place[:, None]  # of q, p
+    return _limits(acceptor, completion, place, np.where(ahead > 0, ahead * deletion, -ahead * insertion))
 
 
-def open_limits(acceptor: Acceptor) -> explore.Limits:
+def open_limits(acceptor: Acceptor) -> Limits:
     """What is known of the acceptor's positions whatever string is left, or a ValueError where losses have no end."""
-    limits, sound = explore.limits_of(acceptor)
-    if not sound:
+    completion, stop = np.empty((1, len(acceptor.start))), np.empty(len(acceptor.start))
+    if not subsumption.completions(acceptor, completion[0]):
         raise ValueError(
             "transducer: a loop lowers the loss at every turn, but wanted losses that strings of any length bound"
         )
+    subsumption.silent_stops(acceptor, stop)
+    useful = completion[0] < math.inf
+    alive, place = np.flatnonzero(useful), np.where(useful, np.cumsum(useful) - 1, -1)
+    limits = _limits(acceptor, completion, alive, np.empty((len(alive), len(alive))))
+    subsumption.open_bounds(acceptor, stop, alive, place, limits.ordinary[0], limits.bound[0])
     return limits
 
 
-class AcceptorBuilder:
-    """Collects the moves of an acceptor and lays them out as arrays."""
-
-    def __init__(self, positions: int, classes: int) -> None:
-        self.start = np.full(positions, math.inf)
-        self.stop = np.full(positions, math.inf)
-        self._moves: list[list[list[tuple[int, float]]]] = [[[] for _ in range(positions)] for _ in range(classes)]
-        self._silent: list[list[tuple[int, float]]] = [[] for _ in range(positions)]
-
-    def move(self, symbol_class: int, source: int, target: int, cost: float) -> None:
-        """Reading a symbol of this class leads from source to target."""
-        self._moves[symbol_class][source].append((target, cost))
-
-    def silent(self, source: int, target: int, cost: float) -> None:
-        """Reading nothing leads from source to target, a higher position."""
-        self._silent[source].append((target, cost))
-
-    def build(self) -> Acceptor:
-        """The arrays."""
-        moves = [move for by_source in self._moves for listed in by_source for move in listed]
-        counts = np.array([[len(listed) for listed in by_source] for by_source in self._moves], np.int64)
-        ends = np.cumsum(counts.ravel()).reshape(counts.shape)
-        move_start = np.concatenate([ends[:, :1] - counts[:, :1], ends], 1)
-        silent = [move for listed in self._silent for move in listed]
-        silent_start = np.concatenate([[0], np.cumsum([len(listed) for listed in self._silent])]).astype(np.int64)
-        return Acceptor(
-            self.start, self.stop, move_start,
-            np.array([target for target, _ in moves], np.int64), np.array([cost for _, cost in moves], np.float64),
-            silent_start,
-            np.array([target for target, _ in silent], np.int64), np.array([cost for _, cost in silent], np.float64),
-        )  # fmt: skip
+def _limits(acceptor: Acceptor, completion: Floats, alive: Ints, bound: Floats) -> Limits:
+    """The limits of one level, in which every class is followed."""
+    ordinary = np.zeros((1, len(acceptor.move_start)), np.int64)
+    return Limits(completion, alive[None], np.array([len(alive)]), ordinary, bound[None])

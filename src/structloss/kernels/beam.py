@@ -7,8 +7,8 @@ position p of an acceptor is V_p, a minimum over paths.
 import numpy as np
 
 from structloss.kernels.compile import exact_kernel
-from structloss.kernels.determinise import Acceptor
-from structloss.kernels.explore import Store, silent_stops, worst_completions
+from structloss.kernels.determinise import States
+from structloss.kernels.subsumption import Acceptor, silent_stops, worst_completions
 from structloss.kernels.types import Array, Ints
 
 
@@ -75,13 +75,13 @@ def endings_along_all_paths(a: Acceptor, class_of: Ints, level: Array, rows: Int
 
 
 @exact_kernel
-def endings_of_states(s: Store, states: Ints, endings: Array, scale: float, out: Array) -> None:
+def endings_of_states(s: States, states: Ints, endings: Array, scale: float, out: Array) -> None:
     """out[i, h] from endings (H, P): the least over the entries of a state for scale at least 0, else their sum."""
     for i in range(states.shape[0]):
-        first, last = s.entry_start[states[i]], s.entry_start[states[i] + 1]
+        first, last = s.begin[states[i]], s.begin[states[i] + 1]
         for h in range(out.shape[1]):
             total = np.inf if scale >= 0 else -np.inf
             for k in range(first, last):
-                value = scale * s.cost[k] + endings[h, s.position[k]]
+                value = scale * s.cost[k] + endings[h, s.key[2 * k]]
                 total = min(total, value) if scale >= 0 else np.logaddexp(total, value)
             out[i, h] = total

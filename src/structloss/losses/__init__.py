@@ -1,7 +1,8 @@
-"""What an answer costs against a reference: one file for each family of losses."""
+"""What an answer costs against a reference: one file for each family. What stands in `__all__` is public."""
 
 from structloss.losses.base import Loss
-from structloss.losses.boundary import BoundaryInsensitive, BoundaryLoss, BoundaryTolerance
+from structloss.losses.boundary import BoundaryInsensitive, BoundaryTolerance
+from structloss.losses.boundary import BoundaryLoss as BoundaryLoss
 from structloss.losses.cache import CacheInfo, cache_info, clear_cache, set_cache_limit
 from structloss.losses.edit import EditDistance, SmithWaterman
 from structloss.losses.hamming import Hamming
@@ -13,7 +14,6 @@ from structloss.losses.tropical import TropicalLoss
 
 __all__ = [
     "BoundaryInsensitive",
-    "BoundaryLoss",
     "BoundaryTolerance",
     "CacheInfo",
     "EditDistance",

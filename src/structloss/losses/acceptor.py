@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from structloss.automata import LossAutomaton
 from structloss.automata.tropical import TropicalAutomaton, compile_acceptor, open_limits
-from structloss.kernels.determinise import Acceptor
-from structloss.kernels.explore import Limits
+from structloss.kernels.subsumption import Acceptor, Limits
 from structloss.losses.machine import MachineLoss
 from structloss.losses.numbers import check_cap
 from structloss.losses.references import String

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from structloss.automata.acceptors import edit_acceptor, smith_waterman_acceptor
 from structloss.automata.automaton import MAX_STATES
-from structloss.automata.tropical import open_limits
+from structloss.automata.tropical import edit_limits, open_limits
 from structloss.kernels import alignment
 from structloss.kernels.alignment import Pairs
-from structloss.kernels.determinise import Acceptor
-from structloss.kernels.explore import Limits, edit_limits
+from structloss.kernels.subsumption import Acceptor, Limits
 from structloss.losses.acceptor import AcceptorLoss
 from structloss.losses.numbers import check_at_least_zero
 from structloss.losses.references import UNKNOWN, String
@@ -134,7 +134,7 @@ class EditDistance(AlignmentLoss, name="edit"):
     """
 
     align = staticmethod(alignment.edit_distance)
-    acceptor = staticmethod(alignment.edit_acceptor)
+    acceptor = staticmethod(edit_acceptor)
 
     def limits(self, acceptor: Acceptor) -> Limits:
         if np.min(self.substitution) < 0:
@@ -177,7 +177,7 @@ class SmithWaterman(AlignmentLoss, name="smith-waterman"):
     """
 
     align = staticmethod(alignment.smith_waterman)
-    acceptor = staticmethod(alignment.smith_waterman_acceptor)
+    acceptor = staticmethod(smith_waterman_acceptor)
 
     def __init__(
         self,

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from structloss.automata.acceptors import AcceptorBuilder
 from structloss.automata.automaton import MAX_STATES
 from structloss.automata.transducer import Transducer, sets_of
-from structloss.automata.tropical import AcceptorBuilder
-from structloss.kernels.determinise import Acceptor
+from structloss.kernels.subsumption import Acceptor
 from structloss.losses.acceptor import AcceptorLoss
 from structloss.losses.references import UNKNOWN, String
 

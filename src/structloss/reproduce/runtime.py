@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from structloss.automata import TooManyStatesError
 from structloss.automata.automaton import MAX_STATES
 from structloss.kernels.alignment import Pairs
-from structloss.kernels.enumeration import BIGRAM, EDIT, LOCAL, enumerate_strings
 from structloss.losses import EditDistance, NGram, SmithWaterman
 from structloss.losses.cache import clear_cache
 from structloss.losses.edit import AlignmentLoss
 from structloss.losses.machine import MachineLoss
 from structloss.reproduce import gradients, transducers
+from structloss.reproduce.enumeration import BIGRAM, EDIT, LOCAL, enumerate_strings
 from structloss.structures.chain.chain import Chain
 
 Floats = NDArray[np.float64]

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from structloss.kernels import sparse
 from structloss.kernels.workers import run
+from structloss.tasks import sparse_kernels
 
 Token = Sequence[str] | Mapping[str, Any]  # its features: names, or names and values
 
@@ -122,7 +122,7 @@ class _Gather(torch.autograd.Function):
         out = torch.empty(len(tokens), weight.shape[1], dtype=weight.dtype)
         steps = len(tokens.ids) * (4 + weight.shape[1] // 4)
         arrays = (tokens.ids, tokens.values, tokens.begin, weight.detach().numpy(), out.numpy())
-        run(sparse.gather, torch.get_num_threads(), len(tokens), steps, *arrays)
+        run(sparse_kernels.gather, torch.get_num_threads(), len(tokens), steps, *arrays)
         ctx.tokens, ctx.shape, ctx.sparse = tokens, weight.shape, sparse_gradient
         return out
 
@@ -132,12 +132,12 @@ class _Gather(torch.autograd.Function):
         rows = g.contiguous().numpy()
         if not ctx.sparse:
             whole = torch.zeros(features, labels, dtype=g.dtype)
-            sparse.scatter(t.ids, t.values, t.begin, rows, whole.numpy())
+            sparse_kernels.scatter(t.ids, t.values, t.begin, rows, whole.numpy())
             return whole, None, None
         found, places = np.empty(min(features, len(t.ids)), np.int64), np.empty(len(t.ids), np.int64)
-        count = sparse.distinct(t.ids, np.full(features, -1, np.int32), found, places)
+        count = sparse_kernels.distinct(t.ids, np.full(features, -1, np.int32), found, places)
         used = torch.zeros(count, labels, dtype=g.dtype)
-        sparse.scatter(places, t.values, t.begin, rows, used.numpy())
+        sparse_kernels.scatter(places, t.values, t.begin, rows, used.numpy())
         index = torch.from_numpy(found[:count])[None]
         return torch.sparse_coo_tensor(index, used, (features, labels), check_invariants=False), None, None
 
@@ -177,6 +177,6 @@ class RowAdagrad(torch.optim.Optimizer):
                 gradient, weight, squares = (x.reshape(len(x), -1).numpy() for x in (values, p.data, state["squares"]))
                 state["last"] = state["last"].long()  # whoever loads a state makes every tensor the weights' type
                 last = state["last"].numpy()
-                sparse.adagrad(
+                sparse_kernels.adagrad(
                     rows.numpy(), gradient, weight, squares, last, state["step"], group["lr"], group["decay"]
                 )

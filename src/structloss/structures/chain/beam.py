@@ -12,32 +12,44 @@ as :math:`x / (Z' + x)` grows with x. The truncated structure's distribution is 
 dropped; the two differ in total variation by the probability of the rest, :math:`(Z - Z') / Z`, so that the bound holds
 for every marginal too. The states with the largest summand of D are kept: those that it would cost most to drop.
 
-The bound B (`OpenAutomaton.endings`) is the smaller of two. One is the chain's own sum over endings times
+The bound B (`endings_of`) is the smaller of two. One is the chain's own sum over endings times
 exp(scale * u), u the most (for scale < 0 the least) that the loss can still grow. The other, for tropical losses, takes
 scores and losses together: the loss to go from a position is at most what any one path costs, so that the sum over
 endings along a fixed strategy of moves bounds it from above; for scale < 0, exp(scale * loss) is the largest over paths
 and so at most their sum (`kernels.beam`).
 """
 
+import math
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from structloss.automata import LossAutomaton, OpenAutomaton
-from structloss.automata.open import Endings, Scores, merged
+from structloss.automata.open import merged
+from structloss.automata.pairs import SumAutomaton
+from structloss.automata.tropical import TropicalAutomaton
+from structloss.kernels import beam as kernels
 from structloss.structures.chain import torch_engine
 from structloss.structures.chain.parts import Parts
 from structloss.structures.tensors import logsumexp
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 _LEAST = -1e300  # what is dropped is never nothing
 
 
-def truncated(
-    p: Parts, machines: list[OpenAutomaton], scale: float, beam: int
-) -> tuple[list[LossAutomaton], NDArray[np.float64]]:
+class Scores(NamedTuple):
+    """The scores of one example's chain, in logarithms. H histories; rows[t] of them exist at level t."""
+
+    level: Floats  # (T, H, K)
+    rows: Ints  # (T + 1,)
+    beta: Floats  # (T + 1, H), the sums over endings without a loss
+
+
+def truncated(p: Parts, machines: list[OpenAutomaton], scale: float, beam: int) -> tuple[list[LossAutomaton], Floats]:
     """A machine for each example with at most `beam` states a level, and one for what was dropped; and the bounds (B,).
 
     Cost: beam * l * K**q, and the exploring of the machines where the beam goes.
@@ -67,8 +79,8 @@ class _Beam:
         self.dropped = -np.inf  # log D
 
     @cached_property
-    def endings(self) -> Endings:
-        return self.machine.endings(self.scores, self.scale)
+    def endings(self) -> "Endings":
+        return endings_of(self.machine, self.scores, self.scale)
 
     def run(self) -> tuple[LossAutomaton, float]:
         """The machine and the bound."""
@@ -110,7 +122,7 @@ class _Beam:
             return machine, 0.0 if self.dropped < 0 else 1.0
         return machine, max(5e-324, float(np.exp(self.dropped - np.logaddexp(self.dropped, log_z))))
 
-    def _forward(self, alpha: Floats, level: Floats, added: Floats, place: NDArray[np.int64], states: int) -> Floats:
+    def _forward(self, alpha: Floats, level: Floats, added: Floats, place: Ints, states: int) -> Floats:
         """alpha of the next level, (states, rows)."""
         rows, K = level.shape
         following = min(self.scores.level.shape[1], rows * K)
@@ -124,7 +136,7 @@ class _Beam:
         with np.errstate(divide="ignore"):
             return (np.log(total) + shift).reshape(states, following)
 
-    def _keep(self, states: NDArray[np.int64], alpha: Floats, t: int) -> NDArray[np.int64]:
+    def _keep(self, states: Ints, alpha: Floats, t: int) -> Ints:
         """Which states stay; the others' summands go into D."""
         if len(states) <= self.beam:
             return np.arange(len(states))
@@ -135,6 +147,71 @@ class _Beam:
         order = np.argsort(-summand, kind="stable")
         self.dropped = max(float(np.logaddexp(self.dropped, _logsumexp(summand[order[self.beam :]]))), _LEAST)
         return np.sort(order[: self.beam])
+
+
+class Endings:
+    """The sum over endings is at most beta(t, h) * exp(scale * loss to go), with a bound of the latter."""
+
+    def __init__(self, machine: OpenAutomaton, scores: Scores, scale: float) -> None:
+        self.machine, self.scores, self.scale = machine, scores, scale
+
+    def bounds(self, states: Ints, t: int) -> Floats:
+        """At level t, of each state and history, (S, rows)."""
+        beta = self.scores.beta[t, : self.scores.rows[t]]
+        worst = self.worst(self.machine, states, t, self.scale)
+        return np.where(beta == -np.inf, -np.inf, beta + worst[:, None])
+
+    def worst(self, machine: OpenAutomaton, states: Ints, t: int, scale: float) -> Floats:
+        """The most that scale * loss to go can be from these states on, (S,)."""
+        least, most = machine.losses_to_go(states, len(self.scores.level) - t)
+        return np.zeros(len(states)) if scale == 0 else scale * (most if scale > 0 else least)
+
+
+class _TropicalEndings(Endings):
+    """Also, with scores and losses taken together: see `kernels.beam`. The smaller of both bounds."""
+
+    def __init__(self, machine: TropicalAutomaton, scores: Scores, scale: float) -> None:
+        super().__init__(machine, scores, scale)
+        self._tropical = machine
+        T, H, _ = scores.level.shape
+        self._endings = np.full((T + 1, H, len(machine.acceptor.start)), -np.inf)
+        fill = kernels.endings_along_a_strategy if scale >= 0 else kernels.endings_along_all_paths
+        fill(machine.acceptor, machine.class_of, scores.level, scores.rows, scale, self._endings)
+
+    def bounds(self, states: Ints, t: int) -> Floats:
+        out = np.empty((len(states), self.scores.rows[t]))
+        kernels.endings_of_states(self._tropical.entries, states, self._endings[t], self.scale, out)
+        if self.scale < 0 and math.isfinite(self._tropical.cap):  # exp(scale * min(L, cap)) is at most the sum of both
+            out = np.logaddexp(out, self.scores.beta[t, : self.scores.rows[t]] + self.scale * self._tropical.cap)
+        return np.minimum(out, super().bounds(states, t))
+
+
+class _SumEndings(Endings):
+    """The endings of either part, with the other part's worst loss to go. The smallest of all bounds."""
+
+    def __init__(self, machine: SumAutomaton, scores: Scores, scale: float) -> None:
+        super().__init__(machine, scores, scale)
+        self._sum = machine
+        self._endings = [endings_of(m, scores, scale * f) for m, f in zip(machine.parts, machine.factors, strict=True)]
+
+    def bounds(self, states: Ints, t: int) -> Floats:
+        result, pairs = super().bounds(states, t), self._sum.pairs[:, states]
+        for i, endings in enumerate(self._endings):
+            other = self.worst(self._sum.parts[1 - i], pairs[1 - i], t, self.scale * self._sum.factors[1 - i])
+            own = endings.bounds(pairs[i], t)
+            possible = (own > -np.inf) & (other > -np.inf)[:, None]
+            both = np.add(own, other[:, None], out=np.full_like(own, -np.inf), where=possible)
+            result = np.minimum(result, both)
+        return result
+
+
+def endings_of(machine: OpenAutomaton, scores: Scores, scale: float) -> Endings:
+    """Upper bounds of the sums over endings of exp(score + scale * loss to go)."""
+    if isinstance(machine, TropicalAutomaton):
+        return _TropicalEndings(machine, scores, scale)
+    if isinstance(machine, SumAutomaton):
+        return _SumEndings(machine, scores, scale)
+    return Endings(machine, scores, scale)
 
 
 def _logsumexp(x: Floats) -> float:

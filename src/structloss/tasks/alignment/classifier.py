@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from structloss.kernels.passive_aggressive import passive_aggressive
+from structloss.tasks.alignment.passive_aggressive import passive_aggressive
 
 MODELS = ("network", "kernel")
 
