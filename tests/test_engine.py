@@ -4,6 +4,8 @@ import concurrent.futures
 import copy
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -215,3 +217,58 @@ def test_copies_of_objectives_are_their_own_in_a_compiled_graph() -> None:
     assert [value(original), value(copied)] == pytest.approx([x.item() for x in wanted])
     del original
     assert value(copied) == pytest.approx(wanted[1].item())
+
+
+def steps() -> dict[str, Callable[[], list[torch.Tensor]]]:
+    """A training step of each family, large enough for several threads: its value and gradients."""
+    generator = torch.Generator().manual_seed(0)
+
+    def leaf(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).requires_grad_()
+
+    scores, transitions, frames = leaf(48, 60, 8), leaf(8, 8), leaf(24, 50, 6)
+    arcs = [[[i, i + 1, k] for i in range(40) for k in range(3)] for _ in range(16)]
+    weights, edges = leaf(16 * 120), leaf(16, 29, 4, 4)
+    labels, strings = torch.randint(0, 8, (48, 60), generator=generator), [[1, 2, 3, 1], [2, 4]] * 12
+    marks = torch.zeros(24, 50, dtype=torch.int64)
+
+    def graph() -> sl.Structure:
+        g = sl.FactorGraphBuilder()
+        g.variables(scores[:16, :30, :4])
+        g.factors(torch.tensor([(i, i + 1) for i in range(29)]), edges)
+        return g.build()
+
+    edit, chain = sl.EditDistance(cap=3), lambda: sl.Chain.from_emissions(scores, transitions)
+    values = {
+        "chain": lambda: sl.NegativeLogLikelihood()(chain(), labels),
+        "chain, edit distance": lambda: sl.SoftmaxMargin(edit)(chain(), labels),
+        "chain, risk": lambda: sl.Risk(sl.Hamming())(chain(), labels),
+        "chain, risk of the edit distance": lambda: sl.Risk(edit)(chain(), labels),
+        "CTC": lambda: sl.NegativeLogLikelihood()(sl.CTC(frames.log_softmax(2)), strings),
+        "CTC, risk": lambda: sl.Risk(edit)(sl.CTC(frames.log_softmax(2)), strings),
+        "lattice": lambda: sl.Risk(edit)(sl.Lattice(arcs, weights), [[0, 1, 2]] * 16),
+        "semi-Markov": lambda: sl.Risk(sl.Hamming())(sl.SemiMarkov(frames, frames, max_duration=9), marks),
+        "factor graph": lambda: sl.Risk(sl.Hamming())(graph(), labels[:16, :30] % 4),
+    }
+    leaves = [scores, transitions, frames, weights, edges]
+
+    def run(value: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
+        found = value()
+        gradients = torch.autograd.grad(found, leaves, allow_unused=True)
+        return [found.detach(), *(g for g in gradients if g is not None)]
+
+    return {name: partial(run, value) for name, value in values.items()}
+
+
+@pytest.mark.parametrize("name", steps())
+def test_a_step_gives_the_same_bits_again_and_in_any_number_of_threads(name: str) -> None:
+    step, before = steps()[name], torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(step())
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
