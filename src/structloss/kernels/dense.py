@@ -29,39 +29,57 @@ from structloss.kernels.compile import kernel
 from structloss.kernels.levels import (
     Machines,
     Potentials,
-    arc_of,
     classes_at,
     fill_begins,
-    fill_row,
     fill_unaries,
-    has_table,
     largest_machine,
     machine_of,
     num_histories,
     num_labels,
     num_positions,
     num_rows,
-    weight_at,
 )
-from structloss.kernels.steps import add_shared, dots, exp_arcs, exp_table, look_ahead, pull, push, rescale, spread
+from structloss.kernels.steps import (
+    add_shared,
+    dots,
+    dots_one,
+    exp_arcs,
+    exp_table,
+    look_ahead,
+    look_ahead_one,
+    pull,
+    pull_one,
+    push,
+    push_one,
+    rescale,
+    spread,
+    spread_one,
+)
 from structloss.kernels.types import DONE, OK, UNSAFE, Array, Ints
 
 RANGE = 200.0
 
 
 class Room(NamedTuple):
-    """What a worker computes in. Level t of (H, S) states begins at H * begin[t]."""
+    """What a worker computes in. Level t of (H, S) states begins at H * begin[t] of a flat buffer.
+
+    Where S = 1 that is row begin[t] of the same buffer as a table with H columns: what ends in _one is such a view.
+    """
 
     begin: Ints  # (T + 1,)
     beta: Array  # flat, all levels; the forward pass leaves c there
-    ahead: Array  # flat, a of all levels, (H', S) each; of the last one only for order 1
+    beta_one: Array  # (N, H)
+    ahead: Array  # flat, a of all levels, (H', S) each; of one level only for order 1
+    ahead_one: Array  # (N, H // K, K)
     unary: Array  # (T, K), exp(unary scores - max over y)
     norm: Array  # (T,), what beta was divided by
     arcs: Array  # flat, exp(weight - max) of a level's arcs, (C, S); of size 0 where all are 1
     shared: Array  # (H, K), exp(table - max) of a shared table
     level: Array  # (H, K), of one level
     mu: Array  # flat, a level's
+    mu_one: Array  # (S, H // K, K)
     flow: Array  # flat, a level's mu by the label that leads on
+    flow_one: Array  # (S, H // K, K)
 
 
 @kernel
@@ -69,18 +87,24 @@ def room_for(p: Potentials, m: Machines, value: Array) -> Room:
     """Room for the largest example, of the type of `value`."""
     K, H, T = num_labels(p), num_histories(p), num_positions(p)
     states, widest, arcs = largest_machine(m, p.lengths)
-    kind, one_level = value.dtype, widest * max(H, K)
+    kind, blocks = value.dtype, max(1, H // K)
+    beta, ahead = np.empty((states, H), kind), np.empty((states if p.order > 1 else widest, blocks, K), kind)
+    mu, flow = np.empty((widest, blocks, K), kind), np.empty((widest, blocks, K), kind)
     return Room(
         np.empty(T + 1, np.int64),
-        np.empty(states * H, kind),
-        np.empty(states * H if p.order > 1 else one_level, kind),
+        beta.reshape(-1),
+        beta,
+        ahead.reshape(-1),
+        ahead,
         np.empty((T, K), kind),
         np.empty(T),
         np.empty(arcs if m.weight.size else 0, kind),
         np.empty((H, K), kind),
         np.empty((H, K), kind),
-        np.empty(widest * H, kind),
-        np.empty(one_level, kind),
+        mu.reshape(-1),
+        mu,
+        flow.reshape(-1),
+        flow,
     )
 
 
@@ -111,10 +135,10 @@ def shared_weights(p: Potentials, out: Array) -> tuple[float, float]:
 
 
 @kernel
-def fill_level(p: Potentials, b: int, t: int, rows: int, out: Array) -> tuple[float, float]:
-    """out = exp(table - max) of a level that is not shared, 1 where it has no table. Returns maximum and span."""
-    if has_table(p, t):
-        return exp_table(p.table[b, t], rows, out)
+def fill_level(table: Array, b: int, t: int, tabled: bool, rows: int, out: Array) -> tuple[float, float]:
+    """out = exp(table - max) of a level with a table of its own, 1 of one that has none. Returns maximum and span."""
+    if tabled:
+        return exp_table(table[b, t], rows, out)
     for h in range(rows):
         for y in range(out.shape[1]):
             out[h, y] = 1.0
@@ -141,7 +165,9 @@ def backward(p: Potentials, m: Machines, b: int, top: float, span: float, room: 
     K, H, order, length = num_labels(p), num_histories(p), p.order, p.lengths[b]
     i = machine_of(m, b)
     C, begin, beta, ahead, norm = m.num_classes[i], room.begin, room.beta, room.ahead, room.norm
-    next_state, weight, arcs, unary = m.next_state, m.weight, room.arcs, room.unary
+    next_state, weight, arcs, unary, table = m.next_state, m.weight, room.arcs, room.unary, p.table
+    beta_one, ahead_one, shared, level, all_shared = room.beta_one, room.ahead_one, room.shared, room.level, p.shared
+    dense = table.size > 0 and not all_shared
     fill_begins(m, i, length, begin)
     log_scale = exp_unaries(p, b, length, unary, norm)
     S_next = m.sizes[i, length]
@@ -157,17 +183,22 @@ def backward(p: Potentials, m: Machines, b: int, top: float, span: float, room: 
         blocks = max(1, H // K) if t >= order - 1 else rows
         S, arc, here = m.sizes[i, t], m.arc_begin[i, t], H * begin[t]
         at = here if order > 1 else 0
-        arc_top, arc_span = exp_arcs(weight, arc, C * S, arcs)
-        look_ahead(
-            unary, t, classes_at(m, i, t), next_state, arc, arcs, C, S, beta, H * begin[t + 1], H, S_next, blocks,
-            ahead, at,
-        )  # fmt: skip
-        if p.shared and t >= order - 1:
-            level_top, level_span = top, span
-            pull(room.shared, ahead, at, S, rows, blocks, beta, here)
+        level_top, level_span, arc_top, arc_span = top, span, 0.0, 0.0
+        weights = shared
+        if not all_shared or t < order - 1:
+            level_top, level_span = fill_level(table, b, t, dense, rows, level)
+            weights = level
+        if S == 1 and S_next == 1 and arcs.size == 0:
+            row = begin[t] if order > 1 else 0
+            look_ahead_one(unary, t, beta_one, begin[t + 1], blocks, ahead_one, row)
+            pull_one(weights, ahead_one, row, rows, blocks, beta_one, begin[t])
         else:
-            level_top, level_span = fill_level(p, b, t, rows, room.level)
-            pull(room.level, ahead, at, S, rows, blocks, beta, here)
+            arc_top, arc_span = exp_arcs(weight, arc, C * S, arcs)
+            look_ahead(
+                unary, t, classes_at(m, i, t), next_state, arc, arcs, C, S, beta, H * begin[t + 1], H, S_next, blocks,
+                ahead, at,
+            )  # fmt: skip
+            pull(weights, ahead, at, S, rows, blocks, beta, here)
         widest = norm[t] + arc_span + level_span
         norm[t], safe = rescale(beta[here : here + rows * S])
         if not widest <= RANGE or not norm[t] < np.inf or not safe:
@@ -183,7 +214,7 @@ def backward(p: Potentials, m: Machines, b: int, top: float, span: float, room: 
 
 @kernel
 def forward(
-    p: Potentials, m: Machines, b: int, room: Room, labels: Array, table: Array,
+    p: Potentials, m: Machines, b: int, room: Room, labels: Array,
     g_unary: Array, g_table: Array, g_levels: Array, g_final: Array,
 ) -> None:  # fmt: skip
     """Marginals from what `backward` left, into each gradient that is there (size 0: not wanted)."""
@@ -191,6 +222,9 @@ def forward(
     i = machine_of(m, b)
     C, begin, beta, ahead, norm = m.num_classes[i], room.begin, room.beta, room.ahead, room.norm
     mu, flow, level, unary, arcs = room.mu, room.flow, room.level, room.unary, room.arcs
+    beta_one, ahead_one, flow_one, mu_one = room.beta_one, room.ahead_one, room.flow_one, room.mu_one
+    shared, table, all_shared = room.shared, p.table, p.shared
+    dense = table.size > 0 and not all_shared
     want_unary, want_levels, want_table = g_unary.size > 0, g_levels.size > 0, g_table.size > 0
     plain = begin[length] == length  # one machine state a level
     mu[0] = 1.0
@@ -199,30 +233,48 @@ def forward(
         rows = H if t >= order - 1 else K**t
         blocks = max(1, H // K) if t >= order - 1 else rows
         S, S_next, arc, here = m.sizes[i, t], m.sizes[i, t + 1], m.arc_begin[i, t], H * begin[t]
-        at, classes = here if order > 1 else 0, classes_at(m, i, t)
+        at = here if order > 1 else 0
+        one, row = S == 1 and S_next == 1, begin[t] if order > 1 else 0
         if order == 1:
             exp_arcs(m.weight, arc, C * S, arcs)
             look_ahead(
-                unary, t, classes, m.next_state, arc, arcs, C, S, beta, begin[t + 1], H, S_next, blocks, ahead, at
+                unary,
+                t,
+                classes_at(m, i, t),
+                m.next_state,
+                arc,
+                arcs,
+                C,
+                S,
+                beta,
+                begin[t + 1],
+                H,
+                S_next,
+                blocks,
+                ahead,
+                at,
             )
         for state in range(rows * S):
             c = norm[t] * beta[here + state]
             beta[here + state] = mu[state] * inverse(c) if c.real > 0.0 else 0.0 * c
-        if p.shared and tabled:
-            push(room.shared, beta, here, S, rows, blocks, flow)
+        weights = shared
+        if not all_shared or not tabled:
+            fill_level(table, b, t, dense, rows, level)
+            weights = level
+        if one:
+            push_one(weights, beta_one, begin[t], rows, blocks, flow_one)
+            spread_one(ahead_one, row, blocks, H, flow_one, mu_one, labels)
         else:
-            fill_level(p, b, t, rows, level)
-            push(level, beta, here, S, rows, blocks, flow)
-        spread(classes, m.next_state, arc, C, S, H, S_next, blocks, ahead, at, flow, mu, labels)
+            push(weights, beta, here, S, rows, blocks, flow)
+            spread(classes_at(m, i, t), m.next_state, arc, C, S, H, S_next, blocks, ahead, at, flow, mu, labels)
         if want_unary:
             for y in range(K):
                 g_unary[b, t, y] = labels[y]
         if want_levels or (want_table and tabled and not plain):
-            if p.shared and tabled:
-                for h in range(rows):
-                    for y in range(K):
-                        level[h, y] = room.shared[h, y]
-            dots(beta, here, ahead, at, S, rows, blocks, level)
+            if S == 1:
+                dots_one(weights, beta_one, begin[t], ahead_one, row, rows, blocks, level)
+            else:
+                dots(weights, beta, here, ahead, at, S, rows, blocks, level)
             for h in range(rows):
                 for y in range(K):
                     if want_levels:
@@ -230,10 +282,10 @@ def forward(
                     if want_table and tabled:
                         g_table[b, h, y] += level[h, y]
     if want_table and plain:
-        add_shared(beta, ahead, order - 1, length, H // K, room.shared, table)
+        add_shared(beta_one, ahead_one, order - 1, length, shared, level)
         for h in range(H):
             for y in range(K):
-                g_table[b, h, y] = table[h, y]
+                g_table[b, h, y] = level[h, y]
     for s in range(m.sizes[i, length] if g_final.size else 0):
         for h in range(num_rows(p, length)):
             g_final[b, s] += mu[h * m.sizes[i, length] + s]
@@ -250,50 +302,64 @@ def log_partition(
     of arcs; g_final (B, S): of the machine's last states. They come zeroed and stay so beyond a length. Examples whose
     status is DONE are left alone. Time S * L * K**q an example, memory 2 * S * L * H a worker.
     """
-    K, H = num_labels(p), num_histories(p)
     room = room_for(p, m, value)
-    labels, table = np.empty(K, value.dtype), np.empty((H if g_table.size else 0, K), value.dtype)
+    labels = np.empty(num_labels(p), value.dtype)
     top, span = shared_weights(p, room.shared)
     for b in range(worker, p.lengths.shape[0], workers):
         if status[b] == DONE:
             continue
         status[b] = backward(p, m, b, top, span, room, value)
         if gradient and status[b] == OK and value[b].real > -np.inf:
-            forward(p, m, b, room, labels, table, g_unary, g_table, g_levels, g_final)
+            forward(p, m, b, room, labels, g_unary, g_table, g_levels, g_final)
+
+
+@kernel
+def pick(row: Array, uniform: float) -> int:
+    """The label at which the running sum of row passes uniform times its whole; never one of weight 0."""
+    total, label = 0.0, -1
+    for y in range(row.shape[0]):
+        total += row[y]
+    remaining = uniform * total
+    for y in range(row.shape[0]):
+        if row[y] > 0.0 and (label < 0 or remaining >= 0.0):
+            label = y
+        remaining -= row[y]
+    return label
 
 
 @kernel
 def draw(
-    p: Potentials, m: Machines, b: int, scaled: bool, begin: Ints, beta: Array, unary: Array, row: Array,
-    uniforms: Array, labels: Ints,
-) -> None:  # fmt: skip
-    """labels[:, b] drawn by inverting P(y | h, s) at uniforms[:, b]; beta as it is, or its logarithm. Cost L * K each.
+    p: Potentials, m: Machines, b: int, room: Room, places: Ints, row: Array, uniforms: Array, labels: Ints
+) -> None:
+    """labels[:, b] by inverting P(y | h, s) at uniforms[:, b]. Cost L * K a draw.
 
-    `unary` (T, K) are the scores, `row` (K,) is overwritten.
+    P(y | h, s) is E[h, y] * a(h', s), but for a factor. places (n, 2) are the h and s where each draw stands.
     """
-    K, H, i = num_labels(p), num_histories(p), machine_of(m, b)
-    for n in range(labels.shape[0]):
-        h, s = 0, 0
-        for t in range(p.lengths[b]):
-            fill_row(p, b, t, h, unary, row)
-            there, S_next = H * begin[t + 1], m.sizes[i, t + 1]
-            top, total = -np.inf, 0.0
+    K, H, order, i = num_labels(p), num_histories(p), p.order, machine_of(m, b)
+    draws, blocks, beta, ahead = labels.shape[0], max(1, H // K), room.beta, room.ahead
+    for n in range(draws):
+        places[n, 0], places[n, 1] = 0, 0
+    for t in range(p.lengths[b]):
+        S, S_next, arc = m.sizes[i, t], m.sizes[i, t + 1], m.arc_begin[i, t]
+        at, classes, shared = H * room.begin[t] if order > 1 else 0, classes_at(m, i, t), p.shared and t >= order - 1
+        if order == 1:
+            exp_arcs(m.weight, arc, m.num_classes[i] * S, room.arcs)
+            look_ahead(
+                room.unary, t, classes, m.next_state, arc, room.arcs, m.num_classes[i], S, beta, room.begin[t + 1], H,
+                S_next, 1, ahead, at,
+            )  # fmt: skip
+        if not shared:
+            fill_level(p.table, b, t, order > 1 and not p.shared, num_rows(p, t), room.level)
+        weights = room.shared if shared else room.level
+        for n in range(draws):
+            h, s = places[n, 0], places[n, 1]
+            first = at + h % blocks * K * S + s
             for y in range(K):
-                arc = arc_of(m, i, t, s, y)
-                following = beta[there + ((h * K + y) % H) * S_next + m.next_state[arc]]
-                row[y] += weight_at(m.weight, arc) + (np.log(following) if scaled else following)
-                top = max(top, row[y])
-            for y in range(K):
-                row[y] = exponential(row[y] - top)
-                total += row[y]
-            remaining, label = uniforms[n, b, t] * total, -1
-            for y in range(K):
-                if row[y] > 0.0 and (label < 0 or remaining >= 0.0):
-                    label = y
-                remaining -= row[y]
+                row[y] = weights[h, y] * ahead[first + y * S]
+            label = pick(row, uniforms[n, b, t])
             labels[n, b, t] = label
-            s = m.next_state[arc_of(m, i, t, s, label)]
-            h = (h * K + label) % H
+            places[n, 0] = (h * K + label) % H
+            places[n, 1] = m.next_state[arc + classes[label] * S + s]
 
 
 @kernel
@@ -305,10 +371,9 @@ def sample(
     Time S * L * K**q an example and L * K a draw.
     """
     room = room_for(p, m, value)
-    row = np.empty(num_labels(p))
+    row, places = np.empty(num_labels(p)), np.empty((labels.shape[0], 2), np.int64)
     top, span = shared_weights(p, room.shared)
     for b in range(worker, p.lengths.shape[0], workers):
         status[b] = backward(p, m, b, top, span, room, value)
         if status[b] == OK and value[b] > -np.inf:
-            fill_unaries(p, b, p.lengths[b], room.unary)
-            draw(p, m, b, True, room.begin, room.beta, room.unary, row, uniforms, labels)
+            draw(p, m, b, room, places, row, uniforms, labels)

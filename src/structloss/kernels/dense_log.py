@@ -4,7 +4,7 @@ import numpy as np
 
 from structloss.kernels.arithmetic import exponential
 from structloss.kernels.compile import kernel
-from structloss.kernels.dense import draw
+from structloss.kernels.dense import pick
 from structloss.kernels.levels import (
     Machines,
     Potentials,
@@ -140,5 +140,18 @@ def sample(
         if status[b] != UNSAFE:
             continue
         status[b] = backward(p, m, b, begin, beta, unary, level, row, value)
-        if status[b] == OK and value[b] > -np.inf:
-            draw(p, m, b, False, begin, beta, unary, row, uniforms, labels)
+        if status[b] != OK or value[b] == -np.inf:
+            continue
+        i = machine_of(m, b)
+        for n in range(labels.shape[0]):
+            h, s = 0, 0
+            for t in range(p.lengths[b]):
+                there = table_of(beta, H * begin[t + 1], H, m.sizes[i, t + 1])
+                fill_scores(p, b, t, num_rows(p, t), unary, level)
+                top = fill_arcs(p, m, b, t, h, s, level, there, row)
+                for y in range(K):
+                    row[y] = exponential(row[y] - top)
+                label = pick(row, uniforms[n, b, t])
+                labels[n, b, t] = label
+                s = m.next_state[arc_of(m, i, t, s, label)]
+                h = (h * K + label) % H

@@ -68,12 +68,6 @@ def look_ahead(
 ) -> None:  # fmt: skip
     """out[r * K + y, s] = unary[t, y] * exp(weight(s, y)) * beta(t + 1, (r, y), next(s, y)), from `begin` on."""
     K = unary.shape[1]
-    if S == 1 and S_next == 1 and arcs.size == 0:
-        following, ahead = beta[there : there + H], out[begin : begin + blocks * K]
-        for r in range(blocks):
-            for y in range(K):
-                ahead[r * K + y] = unary[t, y] * following[r * K + y if H > 1 else 0]
-        return
     targets, states, ahead = (
         table_of(next_state, arc, C, S),
         table_of(beta, there, H, S_next),
@@ -91,18 +85,18 @@ def look_ahead(
 
 
 @kernel
+def look_ahead_one(unary: Array, t: int, beta: Array, there: int, blocks: int, out: Array, at: int) -> None:
+    """`look_ahead` from one machine state to one, without weights."""
+    K, H = unary.shape[1], beta.shape[1]
+    for r in range(blocks):
+        for y in range(K):
+            out[at, r, y] = unary[t, y] * beta[there, r * K + y if H > 1 else 0]
+
+
+@kernel
 def pull(weights: Array, ahead: Array, begin: int, S: int, rows: int, blocks: int, out: Array, out_begin: int) -> None:
     """out[h, s] = sum over y of weights[h, y] * ahead[(h mod blocks) * K + y, s]."""
     K = weights.shape[1]
-    if S == 1:
-        a, b = ahead[begin : begin + blocks * K], out[out_begin : out_begin + rows]
-        for first in range(0, rows, blocks):
-            for r in range(blocks):
-                row, total = a[r * K : (r + 1) * K], 0.0
-                for y in range(K):
-                    total += weights[first + r, y] * row[y]
-                b[first + r] = total
-        return
     vectors, sums = table_of(ahead, begin, blocks * K, S), table_of(out, out_begin, rows, S)
     for r in range(blocks):
         multiply(weights, vectors, r * K, r, rows, blocks, sums)
@@ -139,12 +133,21 @@ def multiply(weights: Array, vectors: Array, begin: int, r: int, rows: int, bloc
 
 
 @kernel
+def pull_one(weights: Array, ahead: Array, at: int, rows: int, blocks: int, out: Array, here: int) -> None:
+    """`pull` for one machine state: out[here, h] = sum over y of weights[h, y] * ahead[at, h mod blocks, y]."""
+    K = weights.shape[1]
+    for first in range(0, rows, blocks):
+        for r in range(blocks):
+            total = 0.0
+            for y in range(K):
+                total += weights[first + r, y] * ahead[at, r, y]
+            out[here, first + r] = total
+
+
+@kernel
 def push(weights: Array, coefficients: Array, begin: int, S: int, rows: int, blocks: int, out: Array) -> None:
     """out[r * K + y, s] = sum over h = r mod blocks of weights[h, y] * coefficients[h, s]."""
     K = weights.shape[1]
-    if S == 1:
-        push_one(weights, coefficients[begin : begin + rows], blocks, out)
-        return
     c, flow = table_of(coefficients, begin, rows, S), table_of(out, 0, blocks * K, S)
     whole = rows - rows % 4 if blocks == 1 else 0
     for r in range(blocks):
@@ -163,21 +166,24 @@ def push(weights: Array, coefficients: Array, begin: int, S: int, rows: int, blo
 
 
 @kernel
-def push_one(weights: Array, c: Array, blocks: int, out: Array) -> None:
-    """What `push` gives for one machine state, by rows of weights."""
-    rows, K = c.shape[0], weights.shape[1]
-    for i in range(blocks * K):
-        out[i] = 0.0
+def push_one(weights: Array, c: Array, here: int, rows: int, blocks: int, out: Array) -> None:
+    """`push` for one machine state: out[0, r, y] = sum over h = r mod blocks of c[here, h] * weights[h, y]."""
+    K = weights.shape[1]
+    for r in range(blocks):
+        for y in range(K):
+            out[0, r, y] = 0.0
     whole = rows - rows % 4 if blocks == 1 else 0
     for h in range(0, whole, 4):  # four rows at a time: a quarter of the loads and stores of `out`
-        c0, c1, c2, c3 = c[h], c[h + 1], c[h + 2], c[h + 3]
+        c0, c1, c2, c3 = c[here, h], c[here, h + 1], c[here, h + 2], c[here, h + 3]
         for y in range(K):
-            out[y] += (c0 * weights[h, y] + c1 * weights[h + 1, y]) + (c2 * weights[h + 2, y] + c3 * weights[h + 3, y])
+            out[0, 0, y] += (c0 * weights[h, y] + c1 * weights[h + 1, y]) + (
+                c2 * weights[h + 2, y] + c3 * weights[h + 3, y]
+            )
     for first in range(whole, rows, blocks):
         for r in range(blocks):
-            factor, row = c[first + r], out[r * K : (r + 1) * K]
+            factor = c[here, first + r]
             for y in range(K):
-                row[y] += factor * weights[first + r, y]
+                out[0, r, y] += factor * weights[first + r, y]
 
 
 @kernel
@@ -189,18 +195,6 @@ def spread(
     K = labels.shape[0]
     for y in range(K):
         labels[y] = 0.0
-    if S == 1 and S_next == 1:
-        mu[0] = 0.0
-        for r in range(blocks):
-            a = ahead[begin + r * K : begin + (r + 1) * K]
-            for y in range(K):
-                share = flow[r * K + y] * a[y]
-                labels[y] += share
-                if H > 1:
-                    mu[r * K + y] = share
-                else:
-                    mu[0] += share
-        return
     for i in range(H * S_next):
         mu[i] = 0.0
     targets, a, shares = (
@@ -221,54 +215,72 @@ def spread(
 
 
 @kernel
-def dots(c: Array, c_begin: int, ahead: Array, begin: int, S: int, rows: int, blocks: int, out: Array) -> None:
-    """out[h, y] *= sum over s of c[h, s] * ahead[(h mod blocks) * K + y, s]."""
+def spread_one(ahead: Array, at: int, blocks: int, H: int, flow: Array, mu: Array, labels: Array) -> None:
+    """`spread` from one machine state to one: mu is the flow itself, and its sum where there is no history."""
+    K = labels.shape[0]
+    for y in range(K):
+        labels[y] = 0.0
+    for r in range(blocks):
+        for y in range(K):
+            mu[0, r, y] = flow[0, r, y] * ahead[at, r, y]
+            labels[y] += mu[0, r, y]
+    if H == 1:
+        mu[0, 0, 0] = np.sum(labels)
+
+
+@kernel
+def dots(
+    weights: Array, c: Array, here: int, ahead: Array, begin: int, S: int, rows: int, blocks: int, out: Array
+) -> None:
+    """out[h, y] = weights[h, y] * sum over s of c[h, s] * ahead[(h mod blocks) * K + y, s]; out may be the weights."""
     K = out.shape[1]
-    if S == 1:
-        for h in range(rows):
-            factor, row = c[c_begin + h], ahead[begin + h % blocks * K : begin + (h % blocks + 1) * K]
-            for y in range(K):
-                out[h, y] *= factor * row[y]
-        return
-    factors, vectors = table_of(c, c_begin, rows, S), table_of(ahead, begin, blocks * K, S)
+    factors, vectors = table_of(c, here, rows, S), table_of(ahead, begin, blocks * K, S)
     for h in range(rows):
         r = h % blocks
         for y in range(K):
             total = 0.0
             for s in range(S):
                 total += factors[h, s] * vectors[r * K + y, s]
-            out[h, y] *= total
+            out[h, y] = weights[h, y] * total
 
 
 @kernel
-def add_shared(c: Array, ahead: Array, first: int, length: int, blocks: int, shared: Array, out: Array) -> None:
+def dots_one(weights: Array, c: Array, here: int, ahead: Array, at: int, rows: int, blocks: int, out: Array) -> None:
+    """`dots` for one machine state."""
+    for h in range(rows):
+        factor, r = c[here, h], h % blocks
+        for y in range(out.shape[1]):
+            out[h, y] = weights[h, y] * (factor * ahead[at, r, y])
+
+
+@kernel
+def add_shared(c: Array, ahead: Array, first: int, length: int, shared: Array, out: Array) -> None:
     """out = the marginals of a shared table, of a plain chain: those of all levels t >= first at once."""
     H, K = out.shape
     for h in range(H):
         for y in range(K):
             out[h, y] = 0.0
-    coefficients, vectors = table_of(c, 0, length, H), table_of(ahead, 0, length, H)
     for t in range(first, length, TOGETHER):
-        add_outer_products(coefficients, vectors, t, min(t + TOGETHER, length), blocks, out)
+        add_outer_products(c, ahead, t, min(t + TOGETHER, length), out)
     for h in range(H):
         for y in range(K):
             out[h, y] *= shared[h, y]
 
 
 @kernel
-def add_outer_products(c: Array, ahead: Array, begin: int, end: int, blocks: int, out: Array) -> None:
-    """out[h, y] += sum over begin <= t < end of c[t, h] * ahead[t, (h mod blocks) * K + y], four t at a time."""
-    H, K = out.shape
+def add_outer_products(c: Array, ahead: Array, begin: int, end: int, out: Array) -> None:
+    """out[h, y] += sum over begin <= t < end of c[t, h] * ahead[t, h mod blocks, y], four t at a time."""
+    (H, K), blocks = out.shape, ahead.shape[1]
     whole = begin + (end - begin) // 4 * 4
     for h in range(H):
-        first = h % blocks * K
+        r = h % blocks
         for t in range(begin, whole, 4):
             c0, c1, c2, c3 = c[t, h], c[t + 1, h], c[t + 2, h], c[t + 3, h]
-            a0, a1 = ahead[t, first : first + K], ahead[t + 1, first : first + K]
-            a2, a3 = ahead[t + 2, first : first + K], ahead[t + 3, first : first + K]
             for y in range(K):
-                out[h, y] += (c0 * a0[y] + c1 * a1[y]) + (c2 * a2[y] + c3 * a3[y])
+                out[h, y] += (c0 * ahead[t, r, y] + c1 * ahead[t + 1, r, y]) + (
+                    c2 * ahead[t + 2, r, y] + c3 * ahead[t + 3, r, y]
+                )
         for t in range(whole, end):
-            factor, row = c[t, h], ahead[t, first : first + K]
+            factor = c[t, h]
             for y in range(K):
-                out[h, y] += factor * row[y]
+                out[h, y] += factor * ahead[t, r, y]
