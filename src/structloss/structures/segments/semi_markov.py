@@ -12,7 +12,7 @@ from torch import Tensor
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import UNKNOWN, Labels, String, as_lengths, as_strings, is_sets
-from structloss.structures.base import Found, Strata
+from structloss.structures.base import Found, Strata, Structure
 from structloss.structures.checks import at_least_float32, check_over, check_scale, check_shape
 from structloss.structures.graph.lattice import Lattice
 from structloss.structures.segments.explicit import ExplicitGraph, marks_of
@@ -216,6 +216,9 @@ class SemiMarkov(Segmental):
 
     def _log_partition(self) -> Tensor:
         return self._graph.log_partition() if self._added else super()._log_partition()
+
+    def _marginals(self) -> Tensor:
+        return Structure._marginals(self) if self._added else super()._marginals()
 
     def _expectation(self, other: Self) -> Tensor:
         if not self._added and not other._added:
