@@ -106,10 +106,9 @@ def send_best(g: Graph, s: Slots, at: int, scores: Array, r: Room, work: Array) 
 def send(g: Graph, s: Slots, at: int, scores: Array, tau: float, r: Room, work: Array) -> None:
     """M of slot `at`, from the A of the other slots of its factor: one of these after the other is summed out."""
     f, messages, size = s.factor[at], s.messages[at], s.messages[at + 1] - s.messages[at]
-    last = g.slots[f + 1] - 1 if at < g.slots[f + 1] - 1 else at - 1
     for c in range(g.cells[f], g.cells[f + 1]):
         work[c - g.cells[f]] = r.E[c]
-    for k in range(last, g.slots[f] - 1, -1):
+    for k in range(g.slots[f + 1] - 1, g.slots[f] - 1, -1):
         if k != at:
             first = s.messages[k]
             contract(work, s.outer[k], s.messages[k + 1] - first, 1 if k > at else size, r.scale, first)

@@ -175,12 +175,10 @@ class FactorGraph(Structure):
         return torch.where(absent, -math.inf, self._parts.score(self._whole(choices))).to(self.dtype)
 
     def _best(self, k: int) -> Found:
-        if k > 1:
-            t = self._parts.topology
-            return ranked(self._parts, self._inference.certain("topk", t).solve, k)
-        found = self._solution
-        outputs = self._parts.topology.outputs(found.labels[None])
-        return Found(outputs.to(self.device), (found.certificate.dual > -math.inf)[None].to(self.device))
+        p = self._parts
+        if k == 1:
+            return self._solution.found(p)
+        return ranked(p, self._inference.certain("topk", p.topology).solve, k)
 
     def _log_partition(self) -> Tensor:
         return self._inference.log_partition(self._parts)
@@ -424,11 +422,9 @@ class FactorGraph(Structure):
         graph = self.detach()
         graph = graph._times(-1.0) if lowest else graph
 
-        def best(reading: Reading) -> tuple[Tensor, Tensor]:
+        def best(reading: Reading) -> Found:
             p = attached(graph._base, [*graph._added, (reading, 1.0)])
-            found = solve(p)
-            outputs = p.topology.outputs(found.labels[None])[0]
-            return outputs.to(self.device), (found.certificate.dual > -math.inf).to(self.device)
+            return solve(p).found(p)
 
         return strata(self._reading(loss, reference, absolute=True), self._base.scores, best)
 

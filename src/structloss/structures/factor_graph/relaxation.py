@@ -10,6 +10,7 @@ from torch import Tensor
 from structloss.kernels.dual import Room
 from structloss.kernels.relax import INFEASIBLE, INTEGRAL, NOT_CONVERGED, relax
 from structloss.kernels.workers import run
+from structloss.structures.base import Found
 from structloss.structures.factor_graph.parts import Floats, Ints, Parts
 
 
@@ -44,6 +45,11 @@ class Solution:
     mu: Floats
     labels: Ints  # (V,): the best assignment that was met; -1 where none is allowed
     certificate: Certificate
+
+    def found(self, p: Parts) -> Found:
+        """The outputs (1, B, N), and whether there are any, (1, B)."""
+        outputs, exists = p.topology.outputs(self.labels[None]), self.certificate.dual > -torch.inf
+        return Found(outputs.to(p.scores.device), exists[None].to(p.scores.device))
 
     def value(self, p: Parts) -> Tensor:
         """The bound (B,), at least the score of every output; its gradient is the solution."""

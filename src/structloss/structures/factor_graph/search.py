@@ -61,16 +61,13 @@ def _best_outputs(p: Parts, solve: Solve, k: int) -> list[list[int]]:
     return outputs
 
 
-def strata(reading: Reading, like: Tensor, best: Callable[[Reading], tuple[Tensor, Tensor]]) -> Strata:
-    """The best output at each value of absolute machines: one search for each, best(what is left of the reading).
-
-    It gives outputs (B, N), -1 where there is none, and whether there are any, (B,).
-    """
+def strata(reading: Reading, like: Tensor, best: Callable[[Reading], Found]) -> Strata:
+    """The best output at each value of absolute machines: one search for each, best(what is left of the reading)."""
     values = [reader.values for reader in reading.readers]
     rows: list[tuple[Tensor, Tensor, Tensor]] = []
     for i in range(max(1, *map(len, values), 0)):
         here = np.array([x[i] if i < len(x) else math.nan for x in values], np.float64)
         readers = tuple(reader.coming_to(value) for reader, value in zip(reading.readers, here.tolist(), strict=True))
         losses = torch.from_numpy(np.nan_to_num(here)[reading.of]).to(like)
-        rows.append((losses, *best(replace(reading, readers=readers))))
-    return Strata(*(torch.stack(x) for x in zip(*rows, strict=True)))
+        rows.append((losses[None], *best(replace(reading, readers=readers))))
+    return Strata(*(torch.cat(x) for x in zip(*rows, strict=True)))
