@@ -149,7 +149,7 @@ def test_an_array_is_read_as_the_tensor_that_it_stands_for() -> None:
 
 def test_hamming_over_many_labels_needs_no_table_of_all_pairs() -> None:
     K = 60_000  # K * K numbers would be 14 GB
-    costs = sl.Hamming().position_costs(torch.tensor([[5, -100, 0]]), torch.tensor([2]), K, torch.float32)
+    costs = sl.Hamming().costs_of(torch.tensor([[5, -100, 0]]), torch.tensor([2]), K, torch.float32)
     assert costs.shape == (1, 3, K)
     assert costs.sum().item() == K - 1
     assert costs[0, 0, 5] == 0
