@@ -25,7 +25,8 @@ def endings_along_a_strategy(a: Acceptor, class_of: Ints, level: Array, rows: In
     silent_stops(a, stop)
     value = np.empty((C, P))
     for h in range(rows[T]):
-        out[T, h] = scale * stop
+        for p in range(P):
+            out[T, h, p] = scale * stop[p]
     for t in range(T - 1, -1, -1):
         for c in range(C):
             for p in range(P - 1, -1, -1):

@@ -4,6 +4,7 @@ import numpy as np
 
 from structloss.kernels.compile import exact_kernel
 from structloss.kernels.strata import merge_equal, nearest
+from structloss.kernels.tables import doubled
 from structloss.kernels.types import Array, Ints
 
 
@@ -21,7 +22,7 @@ def count_machine(next_node: Ints, gain: Ints, length: int, max_states: int) -> 
             most = max(most, gain[u, c])
     seen = np.full((nodes, length * most + 1), -1, np.int32)
     room = 1024
-    next_state, node, total = np.zeros((room, C), np.int32), np.zeros(room, np.int64), np.zeros(room, np.int64)
+    next_state, node, total = np.zeros(room * C, np.int32), np.zeros(room, np.int64), np.zeros(room, np.int64)
     offsets = np.zeros(length + 2, np.int64)
     count = 1
     offsets[1] = 1
@@ -32,18 +33,15 @@ def count_machine(next_node: Ints, gain: Ints, length: int, max_states: int) -> 
                 u, n = next_node[node[state], c], total[state] + gain[node[state], c]
                 if seen[u, n] < first:
                     if count >= max_states:
-                        return next_state[:1], total[:1], offsets, t + 1
-                    if count == next_state.shape[0]:
-                        bigger, bigger_node = np.zeros((2 * count, C), np.int32), np.zeros(2 * count, np.int64)
-                        bigger_total = np.zeros(2 * count, np.int64)
-                        bigger[:count], bigger_node[:count], bigger_total[:count] = next_state, node, total
-                        next_state, node, total = bigger, bigger_node, bigger_total
+                        return next_state[:C].reshape(1, C), total[:1], offsets, t + 1
+                    if count == node.shape[0]:
+                        next_state, node, total = doubled(next_state), doubled(node), doubled(total)
                     seen[u, n] = count
                     node[count], total[count] = u, n
                     count += 1
-                next_state[state, c] = seen[u, n] - first
+                next_state[state * C + c] = seen[u, n] - first
         offsets[t + 2] = count
-    return next_state[:count], total[:count], offsets, -1
+    return next_state[: count * C].reshape(count, C), total[:count], offsets, -1
 
 
 @exact_kernel
@@ -87,7 +85,7 @@ def pair_machines(
     """
     length, C = offsets_a.shape[0] - 2, class_a.shape[0]
     room = 256
-    next_state, in_a, in_b = np.zeros((room, C), np.int32), np.zeros(room, np.int64), np.zeros(room, np.int64)
+    next_state, in_a, in_b = np.zeros(room * C, np.int32), np.zeros(room, np.int64), np.zeros(room, np.int64)
     offsets = np.zeros(length + 2, np.int64)
     count = 1
     offsets[1] = 1
@@ -100,18 +98,15 @@ def pair_machines(
                 u, v = next_a[in_a[state], class_a[c]], next_b[in_b[state], class_b[c]]
                 if seen[u, v] < 0:
                     if count >= max_states:
-                        return next_state[:1], in_a[:1], in_b[:1], offsets, t + 1
-                    if count == next_state.shape[0]:
-                        bigger, bigger_a = np.zeros((2 * count, C), np.int32), np.zeros(2 * count, np.int64)
-                        bigger_b = np.zeros(2 * count, np.int64)
-                        bigger[:count], bigger_a[:count], bigger_b[:count] = next_state, in_a, in_b
-                        next_state, in_a, in_b = bigger, bigger_a, bigger_b
+                        return next_state[:C].reshape(1, C), in_a[:1], in_b[:1], offsets, t + 1
+                    if count == in_a.shape[0]:
+                        next_state, in_a, in_b = doubled(next_state), doubled(in_a), doubled(in_b)
                     seen[u, v] = count - first
                     in_a[count], in_b[count] = offsets_a[t + 1] + u, offsets_b[t + 1] + v
                     count += 1
-                next_state[state, c] = seen[u, v]
+                next_state[state * C + c] = seen[u, v]
         offsets[t + 2] = count
-    return next_state[:count], in_a[:count], in_b[:count], offsets, -1
+    return next_state[: count * C].reshape(count, C), in_a[:count], in_b[:count], offsets, -1
 
 
 @exact_kernel
