@@ -18,7 +18,9 @@ from structloss.kernels.arithmetic import STEP
 Maybe = Tensor | None
 # (arrays of the potentials, None where absent; which gradients are wanted) -> the value (B,), and of each potential its
 # gradient (B, ...), with an axis of examples before the others also where the examples share a potential; or None.
+# Flat potentials (n,), of several examples in one row, have gradients (n,); `owner` (n,) says whose they are.
 Solve = Callable[[Sequence[NDArray[Any] | None], Sequence[bool]], tuple[NDArray[Any], Sequence[NDArray[Any] | None]]]
+Owner = Maybe | Sequence[Maybe]  # one for all potentials, or one for each
 
 
 def apply(function: type[torch.autograd.Function], *args: Any) -> Tensor:
@@ -53,24 +55,28 @@ def once_only(x: Tensor, potentials: Sequence[Maybe]) -> Tensor:
     return apply(NoSecondDerivative, x, *potentials) if recorded else x
 
 
-def known(solve: Solve, potentials: Sequence[Maybe]) -> Tensor:
+def known(solve: Solve, potentials: Sequence[Maybe], owner: Owner = None) -> Tensor:
     """The value (B,), whose gradient is computed with it."""
-    return apply(_KnownGradient, solve, *potentials)
+    return apply(_KnownGradient, solve, _owners(owner, len(potentials)), *potentials)
 
 
-def expectation(solve: Solve, p: Sequence[Maybe], f: Sequence[Maybe]) -> Tensor:
+def expectation(solve: Solve, p: Sequence[Maybe], f: Sequence[Maybe], owner: Owner = None) -> Tensor:
     """E[score under f] (B,), drawn under p; both have the same potentials, of the same shapes.
 
     0 where p has no output; -inf, with zero gradient, where something that p uses is -inf under f.
     """
-    return apply(_Expectation, solve, len(p), *p, *f)
+    return apply(_Expectation, solve, _owners(owner, len(p)), *p, *f)
+
+
+def _owners(owner: Owner, number: int) -> Sequence[Maybe]:
+    return [owner] * number if owner is None or isinstance(owner, Tensor) else owner
 
 
 class _KnownGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, solve: Solve, *potentials: Maybe) -> Tensor:
+    def forward(ctx: Any, solve: Solve, owners: Sequence[Maybe], *potentials: Maybe) -> Tensor:
         ctx.save_for_backward(*potentials)
-        ctx.solve, ctx.needs = solve, ctx.needs_input_grad[1:]
+        ctx.solve, ctx.owners, ctx.needs = solve, owners, ctx.needs_input_grad[2:]
         value, ctx.gradients = solve([_array(x) for x in potentials], ctx.needs)
         return _as(torch.from_numpy(value), potentials)
 
@@ -82,15 +88,16 @@ class _KnownGradient(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None
         with torch.no_grad():  # in place, to keep the peak at one array of gradients
             found = [
-                None if x is None or not needed else weighed(g, torch.from_numpy(own), x)
-                for x, own, needed in zip(potentials, gradients, ctx.needs, strict=True)
+                None if x is None or not needed else weighed(g, torch.from_numpy(own), x, owner)
+                for x, own, needed, owner in zip(potentials, gradients, ctx.needs, ctx.owners, strict=True)
             ]
-        return None, *guard(found, potentials)
+        return None, None, *guard(found, potentials)
 
 
 class _Expectation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, solve: Solve, number: int, *potentials: Maybe) -> Tensor:
+    def forward(ctx: Any, solve: Solve, owners: Sequence[Maybe], *potentials: Maybe) -> Tensor:
+        number = len(owners)
         p, f = potentials[:number], potentials[number:]
         needs = ctx.needs_input_grad[2:]
         size = max([1e-300, *(_largest(x) for x in f if x is not None)])
@@ -102,13 +109,14 @@ class _Expectation(torch.autograd.Function):
         wanted = [a or b or c for a, b, c in zip(needs[:number], needs[number:], forbids, strict=True)]
         value, gradients = solve(duals, wanted)
         outside = np.zeros(len(value), bool)
-        for own, v, forbidden in zip(gradients, f, forbids, strict=True):
+        for own, v, forbidden, owner in zip(gradients, f, forbids, owners, strict=True):
             if forbidden and own is not None and v is not None:
                 hit = (own.real > 0) & v.isneginf().numpy()
-                outside |= hit.reshape(len(value), -1).any(1)
+                outside |= hit.reshape(len(value), -1).any(1) if owner is None else _some(hit, owner, len(value))
         mean = np.where(np.isneginf(value.real), 0.0, value.imag * (size / STEP))
         ctx.save_for_backward(*potentials)
         ctx.gradients, ctx.inside, ctx.size, ctx.needs = gradients, torch.from_numpy(~outside), size, needs
+        ctx.owners = (*owners, *owners)
         return _as(torch.from_numpy(np.where(outside, -np.inf, mean)), potentials)
 
     @staticmethod
@@ -117,22 +125,29 @@ class _Expectation(torch.autograd.Function):
         found: list[Maybe] = []
         with torch.no_grad():
             g = torch.where(ctx.inside, g, 0).double()
-            for i, (x, needed) in enumerate(zip(potentials, ctx.needs, strict=True)):
+            for i, (x, needed, owner) in enumerate(zip(potentials, ctx.needs, ctx.owners, strict=True)):
                 own = ctx.gradients[i % len(ctx.gradients)]
                 if x is None or not needed or own is None:
                     found.append(None)
                     continue
                 part = own.imag * (ctx.size / STEP) if i < len(ctx.gradients) else own.real
-                found.append(weighed(g, torch.from_numpy(np.array(part)), x))
+                found.append(weighed(g, torch.from_numpy(np.array(part)), x, owner))
         return None, None, *guard(found, potentials)
 
 
-def weighed(g: Tensor, own: Tensor, x: Tensor) -> Tensor:
+def weighed(g: Tensor, own: Tensor, x: Tensor, owner: Maybe = None) -> Tensor:
     """The gradient of a potential x, from each example's own (B, ...), which is overwritten, and the incoming g."""
     g = g.to(own.dtype)
+    if owner is not None:
+        return own.mul_(g[owner]).to(x.dtype)
     if own.dim() > x.dim():  # the examples share it
         return cast(Tensor, torch.tensordot(g, own, 1)).to(x.dtype)
     return own.mul_(g.reshape(-1, *(1,) * (own.dim() - 1))).to(x.dtype)
+
+
+def _some(hit: NDArray[np.bool_], owner: Tensor, batch: int) -> NDArray[np.bool_]:
+    """Whether something of each example is hit, (batch,)."""
+    return np.bincount(owner.numpy()[hit], minlength=batch) > 0
 
 
 def _array(x: Maybe) -> NDArray[Any] | None:
