@@ -101,10 +101,7 @@ class _Expectation(torch.autograd.Function):
         p, f = potentials[:number], potentials[number:]
         needs = ctx.needs_input_grad[2:]
         size = max([1e-300, *(_largest(x) for x in f if x is not None)])
-        duals = [
-            None if x is None or v is None else torch.complex(x.detach().double(), _direction(v, STEP / size)).numpy()
-            for x, v in zip(p, f, strict=True)
-        ]
+        duals = [None if x is None or v is None else _dual(x, v, STEP / size) for x, v in zip(p, f, strict=True)]
         forbids = [v is not None and bool(v.isneginf().any()) for v in f]
         wanted = [a or b or c for a, b, c in zip(needs[:number], needs[number:], forbids, strict=True)]
         value, gradients = solve(duals, wanted)
@@ -130,8 +127,8 @@ class _Expectation(torch.autograd.Function):
                 if x is None or not needed or own is None:
                     found.append(None)
                     continue
-                part = own.imag * (ctx.size / STEP) if i < len(ctx.gradients) else own.real
-                found.append(weighed(g, torch.from_numpy(np.array(part)), x, owner))
+                part = own.imag * (ctx.size / STEP) if i < len(ctx.gradients) else own.real.copy()
+                found.append(weighed(g, torch.from_numpy(part), x, owner))
         return None, None, *guard(found, potentials)
 
 
@@ -160,9 +157,19 @@ def _as(value: Tensor, potentials: Sequence[Maybe]) -> Tensor:
 
 
 def _largest(x: Tensor) -> float:
-    return float(torch.where(x.isneginf(), 0, x.detach()).abs().amax()) if x.numel() else 0.0
+    """The largest size of an entry, of those that are not -inf."""
+    if not x.numel():
+        return 0.0
+    low, high = torch.aminmax(x.detach())
+    if low.isneginf():
+        low, high = torch.aminmax(torch.where(x.isneginf(), 0, x.detach()))
+    return max(-float(low), float(high))
 
 
-def _direction(x: Tensor, scale: float) -> Tensor:
-    """scale * x, 0 where it is -inf."""
-    return torch.where(x.isneginf(), 0, x.detach()).double() * scale
+def _dual(x: Tensor, v: Tensor, scale: float) -> NDArray[np.complex128]:
+    """x + i * scale * v; the direction is 0 where v is -inf."""
+    direction, dual = v.detach().numpy(), np.empty(x.shape, np.complex128)
+    dual.real = x.detach().numpy()
+    np.multiply(direction, scale, out=dual.imag, dtype=np.float64)
+    dual.imag[np.isneginf(direction)] = 0.0
+    return dual
