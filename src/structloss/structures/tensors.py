@@ -43,3 +43,11 @@ def mean(terms: Iterable[tuple[Tensor, Tensor]], total: Tensor) -> Tensor:
         impossible = impossible | outside.flatten(1).any(1)
         total = total + (share * torch.where((share > 0) & ~outside, value, 0)).flatten(1).sum(1)
     return torch.where(impossible, -math.inf, total)
+
+
+def drawn(values: Tensor, uniforms: Tensor) -> Tensor:
+    """An index of the last axis of values (..., n), drawn by exp(values) by inverting it at uniforms (...)."""
+    probability = values.softmax(-1).double()
+    before = probability.cumsum(-1) - probability
+    taken = (probability > 0) & (before <= uniforms[..., None])
+    return torch.where(taken, torch.arange(values.shape[-1], device=taken.device), 0).amax(-1)
