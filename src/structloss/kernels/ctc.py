@@ -273,45 +273,6 @@ def step_on(
 
 
 @kernel
-def mean_worth(length: int, blank: int, following: Ints, worth: Array, p: Array, out: Array) -> float:
-    """E[worth of the machine's state at the end] over the paths of one example; out[t, c] = that where frame t has c.
-
-    p (T, C) are the frames' probabilities. Time T * S * C; memory about 2 * sqrt(T) * S * C: the worth before a frame
-    is kept every so many frames, and made again in between. Without room for it, `out` is not wanted.
-    """
-    C, S = p.shape[1], worth.shape[0]
-    q, moved = np.empty(C), np.empty(C)
-    stride = max(1, int(np.sqrt(float(length))))
-    segments = (length + stride - 1) // stride
-    kept, inside = np.empty((segments + 1, S, C)), np.empty((stride, S, C))
-    for s in range(S):
-        for c in range(C):
-            kept[segments, s, c] = worth[s]
-    for segment in range(segments - 1, -1, -1):
-        first, end = segment * stride, min(length, (segment + 1) * stride)
-        there = kept[segment + 1]
-        for t in range(end - 1, first - 1, -1):
-            here = kept[segment] if t == first else inside[t - first]
-            step_back(p[t], q, blank, following, there, moved, here)
-            there = here
-    if out.size == 0:
-        return float(kept[0, 0, blank])
-    alpha, alpha_next = np.zeros((S, C)), np.empty((S, C))
-    alpha[0, blank] = 1.0
-    for segment in range(segments):
-        first, end = segment * stride, min(length, (segment + 1) * stride)
-        there = kept[segment + 1]
-        for t in range(end - 1, first, -1):
-            step_back(p[t], q, blank, following, there, moved, inside[t - first])
-            there = inside[t - first]
-        for t in range(first, end):
-            there = inside[t - first + 1] if t < end - 1 else kept[segment + 1]
-            step_on(p[t], q, blank, following, alpha, there, moved, out[t], alpha_next)
-            alpha, alpha_next = alpha_next, alpha
-    return float(kept[0, 0, blank])
-
-
-@kernel
 def endings(
     worker: int, workers: int, scores: Array, lengths: Ints, following: Ints, begin: Ints, worth: Array, shift: Array,
     log: bool, blank: int, value: Array, g_scores: Array, status: Ints,
@@ -320,25 +281,44 @@ def endings(
 
     The states of example b are begin[b] to begin[b + 1]: their worth, not negative, and where a label leads from each,
     following (sum S, C), counted within the example. g_scores (B, T, C), the gradient, where there is room for it.
+    Time T * S * C; memory about 2 * sqrt(T) * S * C: the worth before a frame is kept every so many frames, and made
+    again in between.
     """
     T, C = scores.shape[1], scores.shape[2]
-    p, norm = np.empty((T, C)), np.empty(T)
+    p, norm, q, moved = np.empty((T, C)), np.empty(T), np.empty(C), np.empty(C)
     for b in range(worker, lengths.shape[0], workers):
-        length, first, end = lengths[b], begin[b], begin[b + 1]
+        length, S, to = lengths[b], begin[b + 1] - begin[b], following[begin[b] : begin[b + 1]]
         frames, status[b] = normalise(scores[b], length, p, norm)
         value[b] = -np.inf if log else 0.0
         if status[b] != OK or frames == -np.inf:
             continue
-        out = g_scores[b]
-        mean = mean_worth(length, blank, following[first:end], worth[first:end], p, out)
+        stride = max(1, int(np.sqrt(float(length))))
+        segments = (length + stride - 1) // stride
+        kept, inside = np.empty((segments + 1, S, C)), np.empty((stride, S, C))
+        for s in range(S):
+            for c in range(C):
+                kept[segments, s, c] = worth[begin[b] + s]
+        for t in range(length - 1, -1, -1):
+            segment, i = t // stride, t % stride
+            there = kept[segment + 1] if i == stride - 1 or t == length - 1 else inside[i + 1]
+            step_back(p[t], q, blank, to, there, moved, kept[segment] if i == 0 else inside[i])
+        mean = kept[0, 0, blank]
         if not log:
             value[b] = shift[b] + mean
         elif mean > 0.0:
             value[b] = shift[b] + frames + np.log(mean)
-        if out.size:
-            for t in range(length):
+        if g_scores.size == 0 or (log and mean == 0.0):
+            continue
+        alpha, alpha_next = np.zeros((S, C)), np.empty((S, C))
+        alpha[0, blank] = 1.0
+        for segment in range(segments):
+            first, end = segment * stride, min(length, (segment + 1) * stride)
+            for t in range(end - 1, first, -1):
+                there = kept[segment + 1] if t == end - 1 else inside[t - first + 1]
+                step_back(p[t], q, blank, to, there, moved, inside[t - first])
+            for t in range(first, end):
+                there = kept[segment + 1] if t == end - 1 else inside[t - first + 1]
+                step_on(p[t], q, blank, to, alpha, there, moved, g_scores[b, t], alpha_next)
+                alpha, alpha_next = alpha_next, alpha
                 for c in range(C):
-                    if not log:
-                        out[t, c] -= mean * p[t, c]
-                    elif mean > 0.0:
-                        out[t, c] /= mean
+                    g_scores[b, t, c] = g_scores[b, t, c] / mean if log else g_scores[b, t, c] - mean * p[t, c]
