@@ -126,7 +126,7 @@ class TestChain(StructureSuite):
 
     def marginals_by_enumeration(self, case: Case) -> Tensor:
         chain = case.structure()
-        K, q = chain.num_labels, chain.order
+        K, q = chain.num_labels, chain._parts.order
         found = torch.zeros(4, T, *(K,) * q, dtype=torch.float64)
         for b, s in enumerate(case.score(case.potentials)):
             for y, p in zip(case.outputs[b].tolist(), oracle.probabilities(s.detach()), strict=True):

@@ -409,7 +409,8 @@ class TestAgainstChain:
         assert lattice.argmax().tolist() == [list(range(2000))]
         assert lattice.decode() == [[i % 3 for i in range(2000)]]
         assert (lattice.marginals() == 1).all()
-        close(lattice.score(lattice.decode()).detach(), torch.tensor([1000.0], dtype=torch.float64))
+        close(lattice.score(lattice.argmax()).detach(), torch.tensor([1000.0], dtype=torch.float64))
+        close(lattice.given(lattice.decode()).log_partition().detach(), torch.tensor([1000.0], dtype=torch.float64))
         assert lattice.topk_strings(2)[1] == [lattice.decode()]
 
 
@@ -484,7 +485,7 @@ class TestShapes:
 
     def test_strings_with_labels_that_the_lattice_does_not_have(self) -> None:
         lattice = Lattice([[[0, 1, 0], [1, 2, 1]]], torch.zeros(2))
-        assert lattice.score([[0, 7]]).tolist() == [-math.inf]
+        assert lattice.given([[0, 7]]).log_partition().tolist() == [-math.inf]
         assert lattice.expected(sl.EditDistance(), [[0, 7]]).tolist() == [1.0]
 
     def test_other_final_scores_are_other_scores(self, engine: str) -> None:
@@ -702,7 +703,7 @@ ERRORS: dict[str, tuple[type[Exception], str, Callable[[], object]]] = {
     ),
     "an arc that is none": (
         ValueError,
-        "paths: got an arc 9 of example 1, which has 1",
+        r"y: \[9, -1\] is no path of example 1, from position 0 on",
         lambda: LATTICE.decode(torch.tensor([[0, 1], [9, -1]])),
     ),
     "references of too few": (

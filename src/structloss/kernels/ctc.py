@@ -10,8 +10,8 @@ import numpy as np
 from structloss.kernels.compile import kernel
 from structloss.kernels.types import NOT_A_NUMBER, OK, PLUS_INFINITY, Array, Ints
 
-# Of what is summed up at a frame, smaller parts than this may be lost.
-_LOST = 1e-280
+LOST = 4  # a status: of this example's sum too much is lost in linear arithmetic
+_SMALLEST = 1e-280  # of what is summed up at a frame, smaller parts than this may be lost
 
 
 @kernel
@@ -40,115 +40,97 @@ def normalise(scores: Array, length: int, out: Array, norm: Array) -> tuple[floa
 
 
 @kernel
+def positions(string: Ints, blank: int, C: int) -> tuple[Ints, Ints]:
+    """The string with a blank before, between and after its labels, (J,); and where a path may leap over a blank (J,).
+
+    J is 0 where the string has a blank or a label that there is not: no path writes it.
+    """
+    label, skip = np.full(2 * string.shape[0] + 1, blank), np.zeros(2 * string.shape[0] + 1, np.int64)
+    for i in range(string.shape[0]):
+        if string[i] >= C or string[i] == blank:
+            return label[:0], skip[:0]
+        label[2 * i + 1] = string[i]
+        skip[2 * i + 1] = 1 if i > 0 and string[i] != string[i - 1] else 0
+    return label, skip
+
+
+@kernel
+def ways(before: Array, j: int, leaps: int) -> tuple[float, float, float, float]:
+    """How a path comes to j, from j, from j - 1 and, where it leaps, from j - 2: the exponentials of a frame's logs.
+
+    They are relative to the largest, whose log comes last.
+    """
+    stay, step, leap = before[j], before[j - 1] if j > 0 else -np.inf, before[j - 2] if leaps else -np.inf
+    top = max(stay, step, leap)
+    if top == -np.inf:
+        return 0.0, 0.0, 0.0, top
+    return np.exp(stay - top), np.exp(step - top), np.exp(leap - top), top
+
+
+@kernel
 def forward(
     scores: Array, p: Array, length: int, label: Ints, skip: Ints, alpha: Array, scale: Array
 ) -> tuple[float, float]:
-    """alpha[t, j] = P(frames up to t, position j of the string with blanks), over scale; scale[t] is its log.
+    """alpha[t, j] = P(the first t frames, position j of the string with blanks), over scale; scale[t] is its log.
 
-    A path is at j or moves to j + 1, or, where skip[j], from j - 2 to j. Returns the log of the whole sum, and the
-    largest of the logs that something was lost of.
+    A path is at j or moves to j + 1, or, where skip[j], from j - 2 to j; before the first frame it is at 0. Returns the
+    log of the whole sum, and the largest of the logs that something was lost of.
     """
     J = label.shape[0]
     worst = -np.inf
+    for j in range(J):
+        alpha[0, j] = 0.0
+    alpha[0, 0], scale[0] = 1.0, 0.0
     for t in range(length):
         low, high = max(0, J - 2 * (length - t)), min(J, 2 * t + 2)
-        here = alpha[t]
+        before, here = alpha[t], alpha[t + 1]
         total = 0.0
-        if t == 0:
-            for j in range(J):
-                here[j] = p[0, label[j]] if low <= j < high else 0.0
-                total += here[j]
-        else:
-            before = alpha[t - 1]
-            for j in range(J):
-                here[j] = 0.0
-            for j in range(low, high):
-                value = before[j]
-                if j > 0:
-                    value += before[j - 1]
-                if skip[j]:
-                    value += before[j - 2]
-                here[j] = value * p[t, label[j]]
-                total += here[j]
+        for j in range(J):
+            here[j] = 0.0
+        for j in range(low, high):
+            value = before[j]
+            if j > 0:
+                value += before[j - 1]
+            if skip[j]:
+                value += before[j - 2]
+            here[j] = value * p[t, label[j]]
+            total += here[j]
         for j in range(low, high):
             if p[t, label[j]] == 0.0 and scores[t, label[j]] > -np.inf:
-                worst = max(worst, np.log(_LOST))
+                worst = max(worst, np.log(_SMALLEST))
         if total <= 0.0:
             return -np.inf, worst
-        base = 0.0 if t == 0 else scale[t - 1]
-        scale[t] = base + np.log(total)
+        scale[t + 1] = scale[t] + np.log(total)
         for j in range(low, high):
             here[j] /= total
-            if 0.0 < here[j] < _LOST:
+            if 0.0 < here[j] < _SMALLEST:
                 here[j] = 0.0
-                worst = max(worst, scale[t] + np.log(_LOST))
-    last = alpha[length - 1, J - 1] + (alpha[length - 1, J - 2] if J > 1 else 0.0)
-    return (scale[length - 1] + np.log(last) if last > 0.0 else -np.inf), worst
+                worst = max(worst, scale[t + 1] + np.log(_SMALLEST))
+    last = alpha[length, J - 1] + (alpha[length, J - 2] if J > 1 else 0.0)
+    return scale[length] + np.log(last), worst
 
 
 @kernel
-def add(a: float, b: float) -> float:
-    """log(exp(a) + exp(b))."""
-    top = max(a, b)
-    return top if top == -np.inf else top + np.log(np.exp(a - top) + np.exp(b - top))
-
-
-@kernel
-def forward_log(scores: Array, norm: Array, length: int, label: Ints, skip: Ints, alpha: Array) -> float:
-    """As `forward`, in logarithms: log p[t, c] = scores[t, c] - norm[t]."""
-    J = label.shape[0]
-    for t in range(length):
-        for j in range(J):
-            value = -np.inf
-            if t == 0:
-                value = 0.0 if j < 2 else -np.inf
-            else:
-                value = alpha[t - 1, j]
-                if j > 0:
-                    value = add(value, alpha[t - 1, j - 1])
-                if skip[j]:
-                    value = add(value, alpha[t - 1, j - 2])
-            alpha[t, j] = value + scores[t, label[j]] - norm[t]
-    last = alpha[length - 1, J - 1]
-    return add(last, alpha[length - 1, J - 2]) if J > 1 else last
-
-
-@kernel
-def share_back(p: Array, length: int, label: Ints, skip: Ints, alpha: Array, logs: bool, out: Array) -> None:
+def share_back(length: int, label: Ints, skip: Ints, alpha: Array, logs: bool, out: Array) -> None:
     """out[t, c] += P(label c at frame t | the string), from the last frame back: a position shares with those before.
 
-    Shares are quotients of one frame's alpha, so that neither its scale nor what follows matters.
+    Shares are quotients of one frame's alpha, so that neither its scale nor what follows matters. A path ends as if it
+    stayed at the last position, or moved there.
     """
     J = label.shape[0]
     mu, mu_before = np.zeros(J), np.zeros(J)
-    last = alpha[length - 1]
-    if J == 1:
-        mu[0] = 1.0
-    elif logs:
-        top = max(last[J - 1], last[J - 2])
-        a, b = np.exp(last[J - 1] - top), np.exp(last[J - 2] - top)
-        mu[J - 1], mu[J - 2] = a / (a + b), b / (a + b)
-    else:
-        total = last[J - 1] + last[J - 2]
-        mu[J - 1], mu[J - 2] = last[J - 1] / total, last[J - 2] / total
+    mu[J - 1] = 1.0
     for t in range(length - 1, -1, -1):
+        here = alpha[t + 1]
         for j in range(J):
-            out[t, label[j]] += mu[j]
-        if t == 0:
-            break
-        before = alpha[t - 1]
-        mu_before[:] = 0.0
+            mu_before[j] = 0.0
         for j in range(J):
             if mu[j] == 0.0:
                 continue
-            stay, step, leap = before[j], -np.inf if logs else 0.0, -np.inf if logs else 0.0
-            if j > 0:
-                step = before[j - 1]
-            if skip[j]:
-                leap = before[j - 2]
             if logs:
-                top = max(stay, step, leap)
-                stay, step, leap = np.exp(stay - top), np.exp(step - top), np.exp(leap - top)
+                stay, step, leap, _ = ways(here, j, skip[j])
+            else:
+                stay, step, leap = here[j], here[j - 1] if j > 0 else 0.0, here[j - 2] if skip[j] else 0.0
             part = mu[j] / (stay + step + leap)
             mu_before[j] += part * stay
             if j > 0:
@@ -156,46 +138,66 @@ def share_back(p: Array, length: int, label: Ints, skip: Ints, alpha: Array, log
             if skip[j]:
                 mu_before[j - 2] += part * leap
         mu, mu_before = mu_before, mu
+        for j in range(J):
+            out[t, label[j]] += mu[j]
 
 
 @kernel
 def alignments(
     worker: int, workers: int, scores: Array, lengths: Ints, labels: Ints, begin: Ints, blank: int,
-    gradient: bool, value: Array, g_scores: Array, status: Ints,
+    value: Array, g_scores: Array, status: Ints,
 ) -> None:  # fmt: skip
     """value (B,) = log of the sum over the paths that write labels[begin[b]:begin[b + 1]]; g_scores its gradient.
 
-    Time and memory T * (2n + 1) an example. -inf, with zero gradient, where no path does.
+    Time and memory T * (2n + 1) an example. -inf, with zero gradient, where no path does. Status LOST: see
+    `alignments_log`. Without room for it, g_scores is not wanted.
     """
     T, C = scores.shape[1], scores.shape[2]
     p, norm = np.empty((T, C)), np.empty(T)
     for b in range(worker, lengths.shape[0], workers):
-        length, n = lengths[b], begin[b + 1] - begin[b]
+        length = lengths[b]
         frames, status[b] = normalise(scores[b], length, p, norm)
         if status[b] != OK:
             continue
-        if length == 0 or frames == -np.inf:
-            value[b] = frames if n == 0 else -np.inf
+        label, skip = positions(labels[begin[b] : begin[b + 1]], blank, C)
+        if length == 0 or frames == -np.inf or label.shape[0] == 0:
+            value[b] = frames if begin[b] == begin[b + 1] else -np.inf
             continue
-        J = 2 * n + 1
-        label, skip = np.full(J, blank), np.zeros(J, np.int64)
-        outside = False
-        for i in range(n):
-            label[2 * i + 1] = labels[begin[b] + i]
-            outside = outside or labels[begin[b] + i] >= C or labels[begin[b] + i] == blank
-            skip[2 * i + 1] = 1 if i > 0 and labels[begin[b] + i] != labels[begin[b] + i - 1] else 0
-        if outside:
-            value[b] = -np.inf
-            continue
-        alpha, scale = np.empty((length, J)), np.empty(length)
+        alpha, scale = np.empty((length + 1, label.shape[0])), np.empty(length + 1)
         total, lost = forward(scores[b], p, length, label, skip, alpha, scale)
-        logs = lost > -np.inf and not lost + np.log(float(length * J)) < total - 35.0
-        if logs or total == -np.inf:
-            logs = True
-            total = forward_log(scores[b], norm, length, label, skip, alpha)
+        if total == -np.inf or (lost > -np.inf and not lost + np.log(float(alpha.size)) < total - 35.0):
+            status[b] = LOST
+            continue
         value[b] = frames + total
-        if gradient and total > -np.inf:
-            share_back(p, length, label, skip, alpha, logs, g_scores[b])
+        if g_scores.size:
+            share_back(length, label, skip, alpha, False, g_scores[b])
+
+
+@kernel
+def alignments_log(
+    worker: int, workers: int, scores: Array, lengths: Ints, labels: Ints, begin: Ints, blank: int,
+    value: Array, g_scores: Array, status: Ints,
+) -> None:  # fmt: skip
+    """As `alignments`, in logarithms, of the examples that it left LOST: log p[t, c] = scores[t, c] - norm[t]."""
+    T, C = scores.shape[1], scores.shape[2]
+    p, norm = np.empty((T, C)), np.empty(T)
+    for b in range(worker, lengths.shape[0], workers):
+        if status[b] != LOST:
+            continue
+        length = lengths[b]
+        frames, status[b] = normalise(scores[b], length, p, norm)
+        label, skip = positions(labels[begin[b] : begin[b + 1]], blank, C)
+        J = label.shape[0]
+        alpha = np.full((length + 1, J), -np.inf)
+        alpha[0, 0] = 0.0
+        for t in range(length):
+            for j in range(J):
+                stay, step, leap, top = ways(alpha[t], j, skip[j])
+                alpha[t + 1, j] = top + np.log(stay + step + leap) + scores[b, t, label[j]] - norm[t]
+        stay, step, _, top = ways(alpha[length], J - 1, 0)
+        value[b] = frames + top + np.log(stay + step)
+        if g_scores.size and value[b] > -np.inf:
+            share_back(length, label, skip, alpha, True, g_scores[b])
 
 
 @kernel
@@ -228,6 +230,9 @@ def step_back(p: Array, q: Array, blank: int, following: Ints, there: Array, mov
     Of a blank or of c itself the state stays; any other label moves it. q is p without the blank's probability.
     """
     S, C = following.shape
+    for c in range(C):
+        q[c] = p[c]
+    q[blank] = 0.0
     for s in range(S):
         for c in range(C):
             moved[c] = q[c] * there[following[s, c], c]
@@ -247,6 +252,9 @@ def step_on(
     out[c] += what this frame's label c is worth, there[s, c] being the worth of what comes after it.
     """
     S, C = following.shape
+    for c in range(C):
+        q[c] = p[c]
+    q[blank] = 0.0
     alpha_next[:] = 0.0
     for s in range(S):
         total = all_but_one(alpha[s], moved)
@@ -265,39 +273,52 @@ def step_on(
 
 
 @kernel
-def endings(length: int, blank: int, following: Ints, worth: Array, gradient: bool, p: Array, out: Array) -> float:
-    """E[worth of the machine's state at the end] over the paths of one example; no worth is negative.
+def endings(
+    worker: int, workers: int, scores: Array, lengths: Ints, following: Ints, begin: Ints, worth: Array, shift: Array,
+    log: bool, blank: int, value: Array, g_scores: Array, status: Ints,
+) -> None:  # fmt: skip
+    """value (B,) = shift + E[worth of the machine's last state] over paths, or + log of the sum over paths of worth.
 
-    following (S, C): where a label leads. With `gradient`, out[t, c] = E[worth, where frame t has label c]. p (T, C)
-    are the frames' probabilities. Time T * S * C; memory about 2 * sqrt(T) * S * C: the worth before a frame is kept
-    every so many frames, and made again in between.
+    The states of example b are begin[b] to begin[b + 1]: their worth, not negative, and where a label leads from each,
+    following (sum S, C), counted within the example. g_scores (B, T, C), the gradient, where there is room for it.
+    Time T * S * C; memory about 2 * sqrt(T) * S * C: the worth before a frame is kept every so many frames, and made
+    again in between.
     """
-    C, S = p.shape[1], worth.shape[0]
-    q, moved = p[:length].copy(), np.empty(C)
-    q[:, blank] = 0.0
-    stride = max(1, int(np.sqrt(float(length))))
-    segments = (length + stride - 1) // stride
-    kept, inside = np.empty((segments + 1, S, C)), np.empty((stride + 1, S, C))
-    for s in range(S):
-        kept[segments, s] = worth[s]
-    for segment in range(segments - 1, -1, -1):
-        first, end = segment * stride, min(length, (segment + 1) * stride)
-        there = kept[segment + 1]
-        for t in range(end - 1, first - 1, -1):
-            here = kept[segment] if t == first else inside[t - first]
-            step_back(p[t], q[t], blank, following, there, moved, here)
-            there = here
-    value = kept[0, 0, blank]
-    if not gradient:
-        return float(value)
-    alpha, alpha_next = np.zeros((S, C)), np.empty((S, C))
-    alpha[0, blank] = 1.0
-    for segment in range(segments):
-        first, end = segment * stride, min(length, (segment + 1) * stride)
-        inside[end - first] = kept[segment + 1]
-        for t in range(end - 1, first, -1):
-            step_back(p[t], q[t], blank, following, inside[t - first + 1], moved, inside[t - first])
-        for t in range(first, end):
-            step_on(p[t], q[t], blank, following, alpha, inside[t - first + 1], moved, out[t], alpha_next)
-            alpha, alpha_next = alpha_next, alpha
-    return float(value)
+    T, C = scores.shape[1], scores.shape[2]
+    p, norm, q, moved = np.empty((T, C)), np.empty(T), np.empty(C), np.empty(C)
+    for b in range(worker, lengths.shape[0], workers):
+        length, S, to = lengths[b], begin[b + 1] - begin[b], following[begin[b] : begin[b + 1]]
+        frames, status[b] = normalise(scores[b], length, p, norm)
+        value[b] = -np.inf if log else 0.0
+        if status[b] != OK or frames == -np.inf:
+            continue
+        stride = max(1, int(np.sqrt(float(length))))
+        segments = (length + stride - 1) // stride
+        kept, inside = np.empty((segments + 1, S, C)), np.empty((stride, S, C))
+        for s in range(S):
+            for c in range(C):
+                kept[segments, s, c] = worth[begin[b] + s]
+        for t in range(length - 1, -1, -1):
+            segment, i = t // stride, t % stride
+            there = kept[segment + 1] if i == stride - 1 or t == length - 1 else inside[i + 1]
+            step_back(p[t], q, blank, to, there, moved, kept[segment] if i == 0 else inside[i])
+        mean = kept[0, 0, blank]
+        if not log:
+            value[b] = shift[b] + mean
+        elif mean > 0.0:
+            value[b] = shift[b] + frames + np.log(mean)
+        if g_scores.size == 0 or (log and mean == 0.0):
+            continue
+        alpha, alpha_next = np.zeros((S, C)), np.empty((S, C))
+        alpha[0, blank] = 1.0
+        for segment in range(segments):
+            first, end = segment * stride, min(length, (segment + 1) * stride)
+            for t in range(end - 1, first, -1):
+                there = kept[segment + 1] if t == end - 1 else inside[t - first + 1]
+                step_back(p[t], q, blank, to, there, moved, inside[t - first])
+            for t in range(first, end):
+                there = kept[segment + 1] if t == end - 1 else inside[t - first + 1]
+                step_on(p[t], q, blank, to, alpha, there, moved, g_scores[b, t], alpha_next)
+                alpha, alpha_next = alpha_next, alpha
+                for c in range(C):
+                    g_scores[b, t, c] = g_scores[b, t, c] / mean if log else g_scores[b, t, c] - mean * p[t, c]

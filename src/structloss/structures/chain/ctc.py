@@ -1,7 +1,6 @@
 """CTC: a label or a blank for each frame, and the string that is left without repeats and blanks."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,17 +9,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels import ctc
+from structloss.kernels.types import Array
 from structloss.kernels.workers import map_in_threads, run
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import Labels, String, as_positions
 from structloss.structures.chain.linear import LinearChain
-from structloss.structures.chain.machines import MachineBatch
-from structloss.structures.chain.native_engine import as_tensor, raise_for
+from structloss.structures.chain.machines import MachineBatch, Source
+from structloss.structures.chain.native_engine import raise_for
 from structloss.structures.chain.parts import Parts
 from structloss.structures.chain.writers import Collapse
 from structloss.structures.checks import at_least_float32, check_floating
-from structloss.structures.derivatives import apply, guard
+from structloss.structures.derivatives import Solve, known
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -89,117 +89,71 @@ class CTC(LinearChain):
 
     def _log_partition(self) -> Tensor:
         machine = self._parts.machine
-        if machine is None or machine.batch.source is None or not self._fast:
-            return super()._log_partition()
-        loss, references = machine.batch.source
-        scores = self._parts.unary
-        if isinstance(loss, Agreement) and all(r.ndim == 1 and (r >= 0).all() for r in references):
-            return apply(_Alignments, scores, self._parts.lengths, references, self._blank)
-        machines = self._endings(loss, references)
-        worths, tops = [], np.zeros(len(references))
-        for b, (_, final) in enumerate(machines):
-            if not np.isfinite(final).all():
-                return super()._log_partition()
-            span = machine.scale * final
-            if span.max() - span.min() > _SPAN:
-                return super()._log_partition()
-            tops[b] = span.max()
-            worths.append(np.exp(span - tops[b]))
-        sums = apply(_Endings, scores, self._parts.lengths, [m for m, _ in machines], worths, self._blank, True)
-        return sums + torch.from_numpy(tops).to(sums)
-
-    @property
-    def _fast(self) -> bool:
-        """Whether sums are made without the whole product."""
-        return self._native and not torch.compiler.is_compiling() and self._parts.pinned is None
+        source = machine.batch.source if machine is not None and self._native else None
+        solve = None if machine is None or source is None else self._solve(source, machine.scale)
+        return super()._log_partition() if solve is None else known(solve, [self._parts.unary])
 
     def expected(self, loss: Loss, reference: Any) -> Tensor:
         """E[loss of what is written], exactly. (B,). Cost T * S * C."""
-        if self._parts.machine is not None or not self._fast or not isinstance(loss, MachineLoss | LocalLoss):
-            return super().expected(loss, reference)
-        machines = self._endings(loss, self._references(reference))
-        if any(np.isinf(final).any() for _, final in machines):
-            return super().expected(loss, reference)
-        worths = [final for _, final in machines]
-        parts = self._parts
-        return apply(_Endings, parts.unary, parts.lengths, [m for m, _ in machines], worths, self._blank, False)
+        solve = None
+        if self._parts.machine is None and self._native and isinstance(loss, MachineLoss | LocalLoss):
+            solve = self._solve(Source(loss, self._references(reference)), None)
+        return super().expected(loss, reference) if solve is None else known(solve, [self._parts.unary])
 
-    def _endings(self, loss: MachineLoss | LocalLoss, references: Sequence[Ints]) -> list[tuple[Ints, Floats]]:
-        """Of each example where a label leads (S, C), as far as strings of its frames reach, and each state's loss."""
-        lengths, C = self._parts.lengths.tolist(), self.num_labels
+    def _solve(self, source: Source, scale: float | None) -> Solve | None:
+        """log of the sum over paths of exp(score + scale * loss), or without a scale E[loss]; without the product.
 
-        def one(b: int) -> tuple[Ints, Floats]:
+        Paths that write what is known are aligned with it; else only the states in which loss machines end matter. None
+        if some string is outside the loss, or scale * loss spans more than 200 nats: then the whole product is needed.
+        """
+        loss, references = source
+        lengths, C = self.lengths.tolist(), self.num_labels
+        if isinstance(loss, Agreement) and all(r.ndim == 1 and (r >= 0).all() for r in references):
+            steps = 4 * C + 12 * (1 + max(map(len, references), default=0))
+            return self._solved(ctc.alignments, steps, *_in_a_row(references, np.zeros(0, np.int64)), self._blank)
+
+        def states(b: int) -> tuple[Ints, Floats]:
+            """Where each label leads (S, C), as far as strings of the frames reach, and the loss of ending, (S,)."""
             machine = loss.open(references[b], C, absolute=True)
             machine.explore(lengths[b])
             following = machine.next_state[: machine.num_states, machine.class_of]
             # Nobody goes on from the states that only the last frame reaches: it does not matter where they lead.
             return np.maximum(following, 0), machine.final[: machine.num_states]
 
-        return map_in_threads(one, range(len(lengths)), torch.get_num_threads())
+        machines = map_in_threads(states, range(len(lengths)), torch.get_num_threads())
+        if any(not np.isfinite(x).all() or abs(scale or 0.0) * np.ptp(x) > _SPAN for _, x in machines):
+            return None
+        if scale is None:
+            shift = np.array([x.min() for _, x in machines])
+            worth = [x - low for (_, x), low in zip(machines, shift, strict=True)]
+        else:
+            shift = np.array([(scale * x).max() for _, x in machines])
+            worth = [np.exp(scale * x - top) for (_, x), top in zip(machines, shift, strict=True)]
+        following, begin = _in_a_row([x for x, _ in machines], np.zeros((0, C), np.int64))
+        worths = np.concatenate([*worth, np.zeros(0)])
+        arrays = (following, begin, worths, shift.astype(np.float64), scale is not None, self._blank)
+        return self._solved(ctc.endings, 10 * C * max(map(len, worth), default=0), *arrays)
+
+    def _solved(self, kernel: Callable[..., None], steps: int, *arrays: Any) -> Solve:
+        """The Solve of a kernel that takes so many steps for a frame."""
+        lengths, threads = self.lengths.numpy(), torch.get_num_threads()
+
+        def solve(potentials: Sequence[Array | None], wanted: Sequence[bool]) -> tuple[Array, Sequence[Array]]:
+            (scores,) = potentials
+            assert scores is not None
+            batch, frames, _ = scores.shape
+            value, status = np.zeros(batch), np.zeros(batch, np.int64)
+            gradient = np.zeros(scores.shape if wanted[0] else (batch, 0, 0))
+            for way in (kernel, ctc.alignments_log):
+                run(way, threads, batch, batch * frames * steps, scores, lengths, *arrays, value, gradient, status)
+                if not (status == ctc.LOST).any():
+                    break
+            raise_for(status)
+            return value, [gradient]
+
+        return solve
 
 
-class _Alignments(torch.autograd.Function):
-    """log of the sum over the paths that write the references."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, lengths: Tensor, references: Sequence[Ints], blank: int) -> Tensor:
-        array = scores.detach().contiguous().numpy()
-        value, status = np.zeros(len(references)), np.zeros(len(references), np.int64)
-        gradient = torch.zeros_like(scores if ctx.needs_input_grad[0] else scores[:, :0, :0])
-        begin = np.concatenate([[0], np.cumsum([len(r) for r in references])]).astype(np.int64)
-        labels = np.concatenate([*references, np.zeros(0, np.int64)])
-        steps = array.shape[0] * array.shape[1] * (4 * array.shape[2] + 12 * (1 + int(np.diff(begin).max(initial=0))))
-        run(
-            ctc.alignments, torch.get_num_threads(), len(references), steps, array, lengths.numpy(), labels, begin,
-            blank, ctx.needs_input_grad[0], value, gradient.numpy(), status,
-        )  # fmt: skip
-        raise_for(status)
-        ctx.save_for_backward(scores)
-        ctx.gradient = gradient
-        return as_tensor(value, scores.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
-        g = torch.where(ctx.gradient.flatten(1).any(1), g, 0)  # no path, no gradient, even of an infinite value
-        return *guard([ctx.gradient * g[:, None, None]], ctx.saved_tensors), None, None, None
-
-
-class _Endings(torch.autograd.Function):
-    """E[worth of the machine's last state], or the log of the sum over paths of their worth."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, scores: Tensor, lengths: Tensor, following: Sequence[Ints], worths: Sequence[Floats], blank: int,
-        log: bool,
-    ) -> Tensor:  # fmt: skip
-        array, sizes = scores.detach().contiguous().numpy(), lengths.tolist()
-        batch, T, C = array.shape
-        wanted = ctx.needs_input_grad[0]
-        value, status = np.zeros(batch), np.zeros(batch, np.int64)
-        gradient = np.zeros((batch, T, C) if wanted else (batch, 0, 0))
-
-        def one(b: int) -> None:
-            p = np.empty((T, C))
-            frames, status[b] = ctc.normalise(array[b], sizes[b], p, np.empty(T))
-            if status[b] > 0 or frames == -math.inf:
-                value[b] = -math.inf if log else 0.0
-                return
-            least = 0.0 if log else worths[b].min()
-            mean = ctc.endings(sizes[b], blank, following[b], worths[b] - least, wanted, p, gradient[b])
-            if log:
-                value[b] = frames + math.log(mean) if mean > 0 else -math.inf
-                gradient[b] /= mean if mean > 0 else 1.0
-            else:
-                value[b] = least + mean
-                if wanted:
-                    gradient[b, : sizes[b]] -= mean * p[: sizes[b]]
-
-        map_in_threads(one, range(batch), torch.get_num_threads())
-        raise_for(status)
-        ctx.save_for_backward(scores)
-        ctx.gradient = torch.from_numpy(gradient).to(scores.dtype)
-        return as_tensor(value, scores.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
-        return *guard([ctx.gradient * g[:, None, None]], ctx.saved_tensors), None, None, None, None, None
+def _in_a_row(parts: Sequence[Array], nothing: Array) -> tuple[Array, Ints]:
+    """The arrays of a batch one after the other, and where each begins, (B + 1,)."""
+    return np.concatenate([*parts, nothing]), np.cumsum([0, *map(len, parts)]).astype(np.int64)

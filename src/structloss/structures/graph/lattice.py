@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -13,11 +13,9 @@ from torch import Tensor
 
 from structloss.automata.open import OpenAutomaton
 from structloss.automata.string import StringAutomaton
-from structloss.kernels.lattice import walk
-from structloss.kernels.workers import run
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.references import Labels, String, as_strings
-from structloss.structures.base import Engine, Found, Strata, Structure, times
+from structloss.structures.base import Found, Strata, Structure, times
 from structloss.structures.checks import check_count, check_scale, check_shape
 from structloss.structures.engine import is_native
 from structloss.structures.graph import native_engine, torch_engine
@@ -27,6 +25,19 @@ from structloss.structures.graph.text import read
 from structloss.structures.graph.topology import Floats, Ints, Machines, Topology, Weighted, build
 
 Added = tuple[tuple[Machines, float], ...]  # what augments a lattice: the machines of a batch, and a scale
+
+
+class GraphEngine(Protocol):
+    """What computes on lattices: an `Engine`, whose choices are the scores that paths use.
+
+    And `completions`, the best score of a way to end from each node, (N,).
+    """
+
+    def log_partition(self, w: Weighted, /) -> Tensor: ...
+    def expectation(self, w: Weighted, f: Weighted, /) -> Tensor: ...
+    def best(self, w: Weighted, k: int, /) -> Found: ...
+    def draw(self, w: Weighted, n: int, generator: torch.Generator | None, /) -> Found: ...
+    def completions(self, w: Weighted, /) -> Floats: ...
 
 
 class Lattice(Structure):
@@ -195,7 +206,7 @@ class Lattice(Structure):
         return self._like(times(self._scores, factor), np.where(self._final > -np.inf, final, -np.inf), added)
 
     @property
-    def _engine(self) -> Engine[Weighted]:
+    def _engine(self) -> GraphEngine:
         return native_engine if is_native(self.device) else torch_engine
 
     @cached_property
@@ -224,34 +235,26 @@ class Lattice(Structure):
 
     def _choices(self, y: Tensor, name: str) -> Tensor:
         check_shape(y, (self._batch, self._topology.num_levels - 1), name)
-        _, wrong = self._walk(Weighted(self._topology, self._scores, np.zeros(0), self._final), y)
-        # A row of -1 is also what argmax() gives where there is no output.
-        wrong = np.where((y >= 0).any(2).cpu().numpy(), wrong, -1)
-        if (wrong >= 0).any():
-            i, b = np.argwhere(wrong >= 0)[0].tolist()
+        _, wrong = Weighted(self._topology, self._scores, np.zeros(0), self._final).walk(y)
+        bad = (wrong >= 0) & (y >= 0).any(2)  # a row of -1 is also what argmax() gives where there is no output
+        if bad.any():
+            i, b = bad.nonzero()[0].tolist()
             raise ValueError(
-                f"{name}: {y[i, b].tolist()} is no path of example {b}, from position {wrong[i, b]} on: wanted arcs "
-                "from state 0, each from where the one before it leads, to a final state, and then -1"
+                f"{name}: {y[i, b].tolist()} is no path of example {b}, from position {int(wrong[i, b])} on: wanted "
+                "arcs from state 0, each from where the one before it leads, to a final state, and then -1"
             )
         return y
 
     def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
         return torch.where(exists[:, :, None], choices, -1)
 
-    def _walk(self, w: Weighted, paths: Tensor) -> tuple[Floats, Ints]:
-        """What is not differentiated of the score of paths (n, B, L), (n, B); and where one is none, else -1 (n, B)."""
-        value, wrong = np.empty(paths.shape[:2]), np.empty(paths.shape[:2], np.int64)
-        arrays = (w.topology.graph, w.constant, w.final, w.topology.offset, paths.cpu().contiguous().numpy())
-        run(walk, torch.get_num_threads(), paths.shape[1], 5 * paths.numel(), *arrays, value, wrong)
-        return value, wrong
-
     def _score(self, paths: Tensor) -> Tensor:
         """The score (n, B) of paths (n, B, L) of the lattice."""
-        scores, (rest, _) = self._scores, self._walk(self._weighted, paths)
+        scores, (rest, _) = self._scores, self._weighted.walk(paths)
         offset = torch.from_numpy(self._topology.offset).to(paths.device)[:, None]
         used = torch.where(paths >= 0, paths + offset, 0)
         own = scores[used].double() if used.numel() else scores.new_zeros(used.shape, dtype=torch.float64)
-        total = torch.where(paths >= 0, own, 0).sum(2) + torch.from_numpy(rest).to(paths.device)
+        total = torch.where(paths >= 0, own, 0).sum(2) + rest
         return torch.where(total > -math.inf, total, -math.inf).to(scores.dtype)
 
     def _best(self, k: int) -> Found:
@@ -266,7 +269,8 @@ class Lattice(Structure):
         return self._engine.log_partition(self._weighted)
 
     def _marginals(self) -> Tensor:
-        return self._engine.marginals(self._weighted)
+        # By tensor operations they are the gradient of log Z, as of any structure.
+        return native_engine.marginals(self._weighted) if is_native(self.device) else super()._marginals()
 
     def _strings(self, y: Tensor) -> list[list[int]]:
         numbers, t = self._choices(y[None], "y")[0].cpu().numpy(), self._topology
@@ -302,7 +306,7 @@ class Lattice(Structure):
         check_count(k, "k")
         w, t = self._weighted, self._topology
         with torch.no_grad():
-            best = (native_engine if is_native(self.device) else torch_engine).completions(w)
+            best = self._engine.completions(w)
         arcs = self._scores.detach().double().cpu().numpy()[w.topology.graph.base]
         arcs = arcs + w.constant if len(w.constant) else arcs
         strings, paths = [], np.full((k, t.batch, t.num_levels - 1), -1, np.int64)

@@ -56,7 +56,7 @@ def _continued(
             worth, end = float(value + final[n]), link
         first, last = t.graph.arc_begin[n : n + 2].tolist()
         leaving = zip(
-            t.label[first:last].tolist(), t.graph.target[first:last].tolist(), arcs[first:last].tolist(), strict=True
+            t.label[first:last].tolist(), t.graph.tail[first:last].tolist(), arcs[first:last].tolist(), strict=True
         )
         for a, (label, target, score) in enumerate(leaving, first):
             total = value + score

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from structloss.automata.openfst_text import Labels, rows, state_of, weight_of
-from structloss.structures.graph.topology import Ints, find_loop
+from structloss.kernels.topological import arrange
+from structloss.structures.graph.topology import Ints
 from structloss.text import DataError
 
 
@@ -59,8 +60,10 @@ def read(text: str | Path, name: str, symbols: Sequence[str] | None) -> Acceptor
     number_of = {state: i for i, state in enumerate(order)}
     numbered = [(number_of[source], number_of[target], label) for source, target, label in arcs]
     graph = np.array(numbered, np.int64).reshape(-1, 3)
-    loop = find_loop(graph)
-    if loop is not None:
+    nothing, none = np.zeros(0, np.int64), np.zeros(len(order), np.bool_)
+    source, target, _ = np.ascontiguousarray(graph.T)
+    loop = arrange(source, target, nothing, none, np.zeros(len(order), np.int64))
+    if loop >= 0:
         raise DataError(
             f"{name}, line {arc_lines[loop]}: the arc from state {arcs[loop][0]} to state {arcs[loop][1]} lies on a "
             "loop, but a lattice has none"

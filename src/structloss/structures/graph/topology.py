@@ -6,12 +6,15 @@ from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.automata.automaton import TooManyStatesError
 from structloss.automata.open import OpenAutomaton
-from structloss.kernels.lattice import Graph, Weights, arrange, mark_useful
+from structloss.kernels.graph import Graph, Weights, walk
+from structloss.kernels.topological import arrange, mark_useful
+from structloss.kernels.workers import run
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -48,7 +51,7 @@ class Topology:
     """The graphs of a batch, or their product with machines: N nodes on D levels, A arcs.
 
     A node of a product is a node of the lattice and a state of each machine. Nodes and arcs are sorted as
-    `kernels.lattice` says, and every one lies on a path from the start of its example to an end (but for a start from
+    `kernels.graph` says, and every one lies on a path from the start of its example to an end (but for a start from
     which no path ends). A machine is deterministic, so that the paths of a product are those of the lattice.
     """
 
@@ -106,6 +109,11 @@ class Topology:
         cells = np.tile(np.arange(self.batch), self.num_levels)
         return np.repeat(cells, np.diff(self.graph.cell_begin)) if self.batch else np.zeros(0, np.int64)
 
+    @cached_property
+    def owners(self) -> tuple[Tensor, None, Tensor]:
+        """The example of each score, of each constant (nobody asks) and of each end."""
+        return torch.from_numpy(np.repeat(np.arange(self.batch), self.sizes)), None, torch.from_numpy(self.example)
+
     def same_paths(self, other: "Topology") -> bool:
         """Whether two lattices (not products) have the same arcs and ends."""
         if self is other:
@@ -141,14 +149,25 @@ class Weighted(NamedTuple):
         """As the kernels read it (CPU only)."""
         return Weights(self.scores.detach().contiguous().numpy(), self.constant, self.final)
 
+    @property
+    def potentials(self) -> tuple[Tensor, Tensor, Tensor]:
+        """As derivatives are told (CPU only)."""
+        return self.scores, torch.from_numpy(self.constant), torch.from_numpy(self.final)
 
-def find_loop(arcs: Ints) -> int | None:
-    """The number of an arc (n, 3) that lies on a loop."""
-    names, states = np.unique(arcs[:, :2], return_inverse=True)
-    source, target = np.ascontiguousarray(states.reshape(-1, 2).T)
-    none, nowhere = np.zeros(0, np.int64), np.zeros(len(names), np.bool_)
-    found = arrange(source, target, none, nowhere, np.zeros(len(names), np.int64))
-    return None if found < 0 else found
+    def with_constant(self) -> "Weighted":
+        """The same, where zeros are written out."""
+        return self if len(self.constant) else self._replace(constant=np.zeros(self.topology.num_arcs))
+
+    def walk(self, paths: Tensor) -> tuple[Tensor, Tensor]:
+        """What is not differentiated of the score of paths (n, B, L), (n, B); and where one is none, else -1 (n, B).
+
+        To look up the arcs of a path is no work for tensor operations: on the CPU, whatever the engine.
+        """
+        value, wrong = np.empty(paths.shape[:2]), np.empty(paths.shape[:2], np.int64)
+        arrays = (self.topology.graph, self.constant, self.final, self.topology.offset)
+        numbers = paths.cpu().contiguous().numpy()
+        run(walk, torch.get_num_threads(), paths.shape[1], 5 * paths.numel(), *arrays, numbers, value, wrong)
+        return torch.from_numpy(value).to(paths.device), torch.from_numpy(wrong).to(paths.device)
 
 
 def build(arcs: Sequence[Ints], final: Sequence[dict[int, float]]) -> tuple[Topology, Floats]:
@@ -281,7 +300,7 @@ def _product(parent: Topology, machines: Machines, forbid: bool) -> Topology:
         )
         if len(following) and following.max() >= room:
             raise TooManyStatesError(f"augment: a loss machine passed {room} states, too many for this lattice")
-        target = g.target[leaving] * room + following
+        target = g.tail[leaving] * room + following
         keys.append(here)
         arcs.append(leaving)
         targets.append(target)
