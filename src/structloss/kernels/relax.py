@@ -14,9 +14,9 @@ from structloss.kernels.types import Array, Ints
 
 INFEASIBLE, NOT_CONVERGED, CONVERGED, INTEGRAL = 0, 1, 2, 3
 
-# The schedule. Temperatures are in units of how far apart the scores of a variable or factor are, `span`. Tried once, on
-# six grids of 20 x 20 x 5 to a gap of 1e-3: half and twice of ROUND, a quarter and four times of WARM and HURRY, a third
-# and twice of COOLING, five times of ENOUGH: 6 % faster to a third slower. Without momentum: five times as long.
+# The schedule. Temperatures are in units of how far apart the scores of a variable or factor are, `span`. Tried once,
+# on six grids of 20 x 20 x 5 to a gap of 1e-3: half and twice of ROUND, a quarter and four times of WARM and HURRY, a
+# third and twice of COOLING, five times of ENOUGH: 6 % faster to a third slower. Without momentum: five times as long.
 ROUND = 10  # passes ahead and back between two looks at the gap, which cost as much as three or four of them
 WARM = 0.02  # the first temperature
 COOLING = 0.3  # what is left of it after a step

@@ -66,7 +66,8 @@ def _log_partition(
 ) -> tuple[Numbers, Numbers, Numbers, Numbers, Numbers]:
     """log Z (B,), and what is wanted of its gradients, zero or empty: as `dense.log_partition` has them."""
     batch, kind = p.lengths.shape[0], p.unary.dtype
-    T, (H, K) = max(p.unary.shape[1], p.table.shape[1]), (max(1, p.table.shape[2]), m.class_of.shape[2])
+    T = p.unary.shape[1] if p.shared else max(p.unary.shape[1], p.table.shape[1])
+    H, K = max(1, p.table.shape[2]), max(p.unary.shape[2], p.table.shape[3])
     value = np.zeros(batch, np.complex128 if kind.kind == "c" else np.float64)
     status = np.zeros(batch, np.int64)
     gradients = (
