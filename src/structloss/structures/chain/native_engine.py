@@ -89,6 +89,9 @@ def _log_partition(
     return value, *gradients
 
 
+_NOBODY_CAN_TELL = 20_000  # ns: so little is done side by side, and a first call compiles one kernel instead of two
+
+
 def _fits_lanes(p: Potentials, m: Machines) -> bool:
     """Whether examples go side by side: the usual CRF, not so long that memory would suffer, and where it is faster.
 
@@ -103,7 +106,8 @@ def _fits_lanes(p: Potentials, m: Machines) -> bool:
     threads = torch.get_num_threads()
     groups = -(-batch // lanes.LANES)
     side_by_side = groups * lanes.LANES * (48 + 0.30 * K * K) / (1 + (min(groups, threads) - 1) / 3)
-    return bool(side_by_side < batch * (182 + 0.37 * K * K) / (1 + (min(batch, threads) - 1) / 3))
+    alone = batch * (182 + 0.37 * K * K) / (1 + (min(batch, threads) - 1) / 3)
+    return bool(side_by_side < alone or side_by_side * T < _NOBODY_CAN_TELL)
 
 
 def solver(p: Parts, machines: Machines) -> Solve:
