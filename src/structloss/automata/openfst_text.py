@@ -3,7 +3,7 @@
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,27 +17,62 @@ _WHOLE = re.compile("[0-9]{1,10}")
 _WEIGHT = re.compile(r"[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?|inf(?:inity)?)", re.IGNORECASE)
 
 
-class Row(NamedTuple):
-    """What stands between spaces and tabs in a line that is not empty, and where that is."""
+class Line(NamedTuple):
+    """An arc, or a final state: a line without a target."""
 
-    fields: list[str]
+    source: int
+    target: int | None
+    labels: tuple[int | None, ...]  # one for each tape, None for epsilon
+    weight: float | None  # where one is written
     number: int
-    where: str
+    where: str  # as errors say it
 
 
-def rows(text: str | Path, name: str) -> Iterator[Row]:
-    """The lines of a text, which errors call `name`, or of a file."""
+def lines_of(text: str | Path, name: str, tapes: Sequence[str], symbols: Sequence[str] | None) -> Iterator[Line]:
+    """The lines `source target label ... [weight]` and `state [weight]` of a text, called `name`, or of a file.
+
+    There is a label for each of the tapes, which errors call so. Every error names the line.
+    """
+    arc, labels = 2 + len(tapes), Labels(symbols)
+    for number, line in _numbered(text, name):
+        fields, where = columns(line), f"{text if isinstance(text, Path) else name}, line {number}"
+        if not fields:
+            continue
+        if len(fields) not in (1, 2, arc, arc + 1):
+            raise DataError(
+                f"{where}: got {len(fields)} columns, but wanted {arc} or {arc + 1} for an arc (source, target, "
+                f"{', '.join(tapes)}, weight), 1 or 2 for a final state"
+            )
+        source = state_of(fields[0], where)
+        weight = weight_of(fields[-1], where) if len(fields) in (2, arc + 1) else None
+        if len(fields) <= 2:
+            yield Line(source, None, (), weight, number, where)
+        else:
+            target = state_of(fields[1], where)
+            yield Line(source, target, tuple(labels.of(x, where) for x in fields[2:arc]), weight, number, where)
+
+
+def _numbered(text: str | Path, name: str) -> Iterator[tuple[int, str]]:
     if isinstance(text, Path):
         check_size(text)
-        name, lines = str(text), numbered_lines(text)
-    elif len(text) > MOST_BYTES:
+        return numbered_lines(text)
+    if len(text) > MOST_BYTES:
         raise ValueError(f"{name}: {len(text)} characters are more than {MOST_BYTES}")
-    else:
-        lines = ((number, line.removesuffix("\n")) for number, line in enumerate(io.StringIO(text, newline=None), 1))
-    for number, line in lines:
-        fields = columns(line)
-        if fields:
-            yield Row(fields, number, f"{name}, line {number}")
+    return ((number, line.removesuffix("\n")) for number, line in enumerate(io.StringIO(text, newline=None), 1))
+
+
+def reached(start: int, arcs: Iterable[tuple[int, int]]) -> set[int]:
+    """The states that arcs, each from a source to a target, lead to from the start."""
+    following: dict[int, list[int]] = {}
+    for source, target in arcs:
+        following.setdefault(source, []).append(target)
+    found, stack = {start}, [start]
+    while stack:
+        for target in following.get(stack.pop(), ()):
+            if target not in found:
+                found.add(target)
+                stack.append(target)
+    return found
 
 
 def check_size(path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structloss.automata import openfst_binary
-from structloss.automata.openfst_text import Labels, rows, state_of, weight_of
+from structloss.automata.openfst_text import lines_of, reached
 from structloss.kernels.checks import UNKNOWN
 from structloss.text import DataError
 
@@ -121,23 +121,18 @@ class Transducer:
                 OpenFst counts them, label y being y + 1 and 0 epsilon.
             semiring: says what a weight is where none is named: 0 ("tropical"), or 1 ("real").
         """
-        name, one, labels = str(text) if isinstance(text, Path) else "transducer", _ONE[semiring], Labels(symbols)
+        name = str(text) if isinstance(text, Path) else "transducer"
         arcs, final, start = [], {}, None
-        for fields, _, where in rows(text, name):
-            if len(fields) not in (1, 2, 4, 5):
-                raise DataError(
-                    f"{where}: got {len(fields)} columns, but wanted 4 or 5 for an arc, 1 or 2 for a final state"
-                )
-            source = state_of(fields[0], where)
-            start = source if start is None else start
-            weight = weight_of(fields[-1], where) if len(fields) in (2, 5) else one
-            if math.isinf(weight) and (len(fields) == 5 or semiring == "real"):
-                raise DataError(f"{where}: got the weight {fields[-1]}, but wanted a finite number")
-            if len(fields) > 2:
-                target = state_of(fields[1], where)
-                arcs.append(Arc(source, target, labels.of(fields[2], where), labels.of(fields[3], where), weight))
+        for line in lines_of(text, name, ("reads", "writes"), symbols):
+            start = line.source if start is None else start
+            weight = _ONE[semiring] if line.weight is None else line.weight
+            if math.isinf(weight) and (line.target is not None or semiring == "real"):
+                raise DataError(f"{line.where}: got the weight {weight}, but wanted a finite number")
+            if line.target is not None:
+                reads, writes = line.labels
+                arcs.append(Arc(line.source, line.target, reads, writes, weight))
             elif _ends(weight, semiring):
-                final[source] = weight
+                final[line.source] = weight
         if start is None:
             raise DataError(f"{name}: got no line at all, but wanted a transducer")
         return cls(tuple(arcs), final, start).checked(name)
@@ -210,17 +205,9 @@ class Transducer:
 
     def _check_reach(self, name: str) -> None:
         """Raise for final states out of reach, or if there is none."""
-        following: dict[int, list[int]] = {}
-        for arc in self.arcs:
-            following.setdefault(arc.source, []).append(arc.target)
-        reached, stack = {self.start}, [self.start]
-        while stack:
-            for target in following.get(stack.pop(), ()):
-                if target not in reached:
-                    reached.add(target)
-                    stack.append(target)
+        within = reached(self.start, ((arc.source, arc.target) for arc in self.arcs))
         for state in self.final:
-            if state not in reached:
+            if state not in within:
                 raise ValueError(f"{name}: its final state {state} cannot be reached from its start {self.start}")
         if not self.final:
             raise ValueError(f"{name}: it has no final state, so that no string has a loss")
