@@ -1,12 +1,10 @@
 """Nothing grows unseen: what a process keeps between calls is bounded, and known by name."""
 
 import ast
-from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 import structloss as sl
 from structloss.structures.factor_graph import elimination
@@ -16,7 +14,9 @@ CONTAINERS = {"dict", "list", "set", "OrderedDict", "defaultdict", "Counter", "d
 KNOWN = {
     "losses/base.py: named",  # the losses that have a name: one for each class
     "objectives.py: named",
-    "structures/factor_graph/elimination.py: _plans",  # the last so many, behind a lock
+    "structures/compiled.py: _KINDS",  # what can be taken apart: one for each class
+    "structures/compiled.py: _OPERATIONS",  # what can be a node: one for each operation
+    "structures/compiled.py: _OBJECTS",  # objectives as long as they live: weak references
 }
 
 
@@ -64,11 +64,5 @@ def test_nothing_but_what_is_known_is_kept_between_calls() -> None:
     assert found == KNOWN
 
 
-def test_plans_of_elimination_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elimination, "_KEPT", 3)
-    monkeypatch.setattr(elimination, "_plans", OrderedDict())
-    for size in range(1, 9):
-        builder = sl.FactorGraphBuilder()
-        builder.variable(torch.zeros(1, size))
-        builder.build().log_partition()
-    assert len(elimination._plans) == 3
+def test_plans_of_elimination_are_bounded() -> None:
+    assert elimination._remembered.cache_info().maxsize == 512
