@@ -418,6 +418,19 @@ class TestSideBySide:
         with sl.engine("torch"):
             close(native, sl.Chain.from_emissions(emissions, transitions).log_partition())
 
+    @pytest.mark.parametrize("position", [0, 2, 4])
+    def test_an_example_without_an_output_is_left_to_itself(self, position: int) -> None:
+        emissions = torch.randn(16, 5, 3, dtype=torch.float64)
+        emissions[3, position] = -math.inf
+        chain = sl.Chain.from_emissions(emissions, torch.randn(3, 3, dtype=torch.float64))
+        with sl.engine("torch"):
+            wanted = chain.log_partition()
+        assert wanted[3] == -math.inf
+        close(chain.log_partition(), wanted)
+        emissions[5, position, 1] = math.nan
+        with pytest.raises(ValueError, match="example 5 has NaN"):
+            sl.Chain.from_emissions(emissions, torch.zeros(3, 3, dtype=torch.float64)).log_partition()
+
 
 class TestDirectLossGradient:
     def test_it_is_the_difference_of_feature_counts(self, engine: str) -> None:

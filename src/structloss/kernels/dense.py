@@ -238,22 +238,9 @@ def forward(
         if order == 1:
             exp_arcs(m.weight, arc, C * S, arcs)
             look_ahead(
-                unary,
-                t,
-                classes_at(m, i, t),
-                m.next_state,
-                arc,
-                arcs,
-                C,
-                S,
-                beta,
-                begin[t + 1],
-                H,
-                S_next,
-                blocks,
-                ahead,
-                at,
-            )
+                unary, t, classes_at(m, i, t), m.next_state, arc, arcs, C, S, beta, begin[t + 1], H, S_next, blocks,
+                ahead, at,
+            )  # fmt: skip
         for state in range(rows * S):
             c = norm[t] * beta[here + state]
             beta[here + state] = mu[state] * inverse(c) if c.real > 0.0 else 0.0 * c

@@ -75,7 +75,7 @@ def exp_lanes(scores: Array, longest: int, tops: Array, spans: Array) -> None:
                 bottom[w] = value if value < bottom[w] else bottom[w]
         for w in range(LANES):
             span = top[w] - bottom[w]
-            spans[w] = spans[w] if span <= spans[w] else span
+            spans[w] = spans[w] if span <= spans[w] or spans[w] != spans[w] else span  # once NaN, for good
             tops[w] += top[w]
         for y in range(K):
             for w in range(LANES):
@@ -224,7 +224,7 @@ def log_partition(
                 first[w] += ahead[0, y, w]
         for w in range(LANES):
             b = examples[w]
-            if group + w >= B or not safe[w] >= TINY or not spans[w] + table_span <= RANGE:
+            if group + w >= B or not safe[w] >= TINY or not spans[w] + table_span <= RANGE or first[w] != first[w]:
                 continue
             status[b] = DONE
             if lengths[w]:
