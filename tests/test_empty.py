@@ -82,3 +82,20 @@ def test_losses_of_nothing(loss: sl.Loss, shape: tuple[int, ...]) -> None:
     y = torch.zeros(shape, dtype=torch.int64)
     found = loss(y, torch.zeros(shape[-2:], dtype=torch.int64))
     assert found.shape == shape[:-1]
+
+
+@pytest.mark.parametrize(("batch", "positions"), [(2, 0), (0, 3), (0, 0)])
+def test_a_layer_over_nothing_has_gradients_of_zero(batch: int, positions: int, engine: str) -> None:
+    layer, emissions = sl.ChainLayer(3), torch.zeros(batch, positions, 3, requires_grad=True)
+    labels = torch.zeros(batch, positions, dtype=torch.int64)
+    for objective in (
+        sl.NegativeLogLikelihood("sum"),
+        sl.Risk(sl.Hamming(), "sum"),
+        sl.SoftmaxMargin(sl.EditDistance(), 1.0, "sum"),
+    ):
+        layer.zero_grad()
+        value = objective(layer(emissions), labels)
+        assert value == 0
+        if value.requires_grad:
+            value.backward()
+        assert all(p.grad is None or not p.grad.any() for p in layer.parameters())

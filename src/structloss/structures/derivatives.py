@@ -146,7 +146,7 @@ def weighed(g: Tensor, own: Tensor, x: Tensor, owner: Maybe = None) -> Tensor:
     if owner is not None:
         return own.mul_(g[owner]).to(x.dtype)
     if own.dim() > x.dim():  # the examples share it
-        return cast(Tensor, torch.tensordot(g, own, 1)).to(x.dtype)
+        return torch.mv(own.flatten(1).T, g.contiguous()).view(x.shape).to(x.dtype)
     return own.mul_(g.reshape(-1, *(1,) * (own.dim() - 1))).to(x.dtype)
 
 

@@ -123,6 +123,7 @@ def solver(p: Parts, machines: Machines) -> Solve:
         value, in_unary, in_table, in_levels, in_final = _log_partition(
             arrays, m, labels, wanted[1] and shared, wanted[1] and not shared, wanted[5]
         )
+        ends = in_unary if in_unary.shape[1] else np.zeros((len(batch), 1, in_unary.shape[2]), in_unary.dtype)
         check_sums(value, dtype)
         if np.iscomplexobj(value):
             raise_for(np.where(np.isnan(value.imag), NOT_A_NUMBER, np.where(np.isinf(value.imag), PLUS_INFINITY, OK)))
@@ -131,8 +132,8 @@ def solver(p: Parts, machines: Machines) -> Solve:
             (
                 in_unary if wanted[0] else None,
                 (in_table if shared else in_levels) if wanted[1] else None,
-                in_unary[:, 0].copy() if wanted[2] else None,
-                in_unary[batch, lengths - 1] if wanted[3] else None,  # of a length 0 the last position: zeros
+                ends[:, 0].copy() if wanted[2] else None,
+                ends[batch, lengths - 1] if wanted[3] else None,  # of a length 0 the last position: zeros
                 None,
                 in_final if wanted[5] else None,
             )[: len(potentials)],
