@@ -59,7 +59,7 @@ def gather(p: Potentials, examples: Ints, lengths: Ints, longest: int, out: Arra
 def exp_lanes(scores: Array, longest: int, tops: Array, spans: Array) -> None:
     """scores[t, y, w] = exp(scores - max over y), in place; tops[w] the sum of the maxima, spans[w] the largest span.
 
-    A label that is forbidden, or a NaN, makes the span infinite or NaN, and the example is left to dense.
+    A label that is forbidden, -inf, is an exact 0 and no part of the span; a NaN makes everything NaN.
     """
     K = scores.shape[1]
     top, bottom = np.empty(LANES), np.empty(LANES)
@@ -67,12 +67,12 @@ def exp_lanes(scores: Array, longest: int, tops: Array, spans: Array) -> None:
         tops[w], spans[w] = 0.0, 0.0
     for t in range(longest):
         for w in range(LANES):
-            top[w], bottom[w] = scores[t, 0, w], scores[t, 0, w]
-        for y in range(1, K):
+            top[w], bottom[w] = scores[t, 0, w], np.inf
+        for y in range(K):
             for w in range(LANES):
                 value = scores[t, y, w]
                 top[w] = value if value > top[w] else top[w]
-                bottom[w] = value if value < bottom[w] else bottom[w]
+                bottom[w] = value if (value < bottom[w]) & (value > -np.inf) else bottom[w]
         for w in range(LANES):
             span = top[w] - bottom[w]
             spans[w] = spans[w] if span <= spans[w] or spans[w] != spans[w] else span  # once NaN, for good
@@ -127,7 +127,7 @@ def product(weights: Array, vectors: Array, t: int, out: Array, at: int) -> None
 
 @kernel
 def normalise_lanes(beta: Array, t: int, norm: Array, safe: Array) -> None:
-    """Divide beta[t, :, w] by its sum norm[t, w]. safe[w] is the least share so far."""
+    """Divide beta[t, :, w] by its sum norm[t, w]. safe[w] is the least share so far that is not 0."""
     K = beta.shape[1]
     scale = np.empty(LANES)
     for w in range(LANES):
@@ -140,7 +140,8 @@ def normalise_lanes(beta: Array, t: int, norm: Array, safe: Array) -> None:
     for h in range(K):
         for w in range(LANES):
             beta[t, h, w] *= scale[w]
-            safe[w] = beta[t, h, w] if not beta[t, h, w] >= safe[w] else safe[w]  # a NaN, too, is not safe
+            # A NaN, too, is not safe; a 0 is exact, where all that follows is forbidden.
+            safe[w] = beta[t, h, w] if (not beta[t, h, w] >= safe[w]) & (beta[t, h, w] != 0.0) else safe[w]
 
 
 @kernel
@@ -224,7 +225,9 @@ def log_partition(
                 first[w] += ahead[0, y, w]
         for w in range(LANES):
             b = examples[w]
-            if group + w >= B or not safe[w] >= TINY or not spans[w] + table_span <= RANGE or first[w] != first[w]:
+            if group + w >= B or not safe[w] >= TINY or not spans[w] + table_span <= RANGE:
+                continue
+            if lengths[w] and not first[w] > 0.0:  # a NaN, or no output
                 continue
             status[b] = DONE
             if lengths[w]:
@@ -245,7 +248,8 @@ def log_partition(
             else:
                 for h in range(K):
                     for w in range(LANES):  # from here on beta[t] holds c(t, h), 0 beyond a length
-                        beta[t, h, w] = mu[0, h, w] / (norm[t, w] * beta[t, h, w]) if t < lengths[w] else 0.0
+                        there = (t < lengths[w]) & (beta[t, h, w] > 0.0)
+                        beta[t, h, w] = mu[0, h, w] / (norm[t, w] * beta[t, h, w]) if there else 0.0
                 product(transposed, beta, t, mu, 0)
                 for y in range(K):
                     for w in range(LANES):
