@@ -51,6 +51,10 @@ class MachineCache:
         whole = (owner, key)
         with self._lock:
             found = self._machines.get(whole)
+            if found is not None and not isinstance(found[0], OpenAutomaton):  # which may grow
+                self._machines.move_to_end(whole)
+                known: M = found[0]
+                return known
         machine: M = make() if found is None else found[0]
         with self._lock:
             self._drop(whole)

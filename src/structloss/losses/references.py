@@ -185,14 +185,13 @@ def as_strings(labels: Labels, batch: int, name: str = "reference", positions: P
         padded = torch.where(positions.within, padded, -1)
     rows = padded.cpu().numpy()
     sizes = _ends(rows >= 0) if lengths is None else lengths.tolist()
+    wrong = (rows < 0) & (rows != UNKNOWN) & (np.arange(rows.shape[1]) < np.array(sizes, np.int64)[:, None])
+    if wrong.any():
+        b, t = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"{name}: {name}[{b}][{t}] is {rows[b, t]}, but labels are at least 0, or {UNKNOWN} for unknown"
+        )
     strings = [row[:size] for row, size in zip(rows, sizes, strict=True)]
-    for b, string in enumerate(strings):
-        wrong = (string < 0) & (string != UNKNOWN)
-        if wrong.any():
-            t = int(wrong.argmax())
-            raise ValueError(
-                f"{name}: {name}[{b}][{t}] is {string[t]}, but labels are at least 0, or {UNKNOWN} for unknown"
-            )
     return strings
 
 
