@@ -7,6 +7,7 @@ shares no code with the library, references in every form that the door takes, a
 import itertools
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -75,6 +76,31 @@ def ngram(n: int, smoothing: float) -> Callable[..., float]:
         return -math.log(shared) if shared > 0 else math.inf
 
     return loss
+
+
+NAMES = ["O", "B-X", "I-X"]
+
+
+def chunk_counts(y: Sequence[int], r: Wanted) -> tuple[int, int, int]:
+    """How many chunks are right, made and wanted: a run of B or I and what I follow it."""
+    known = [len(s) == 1 for s in r]
+    ours = "".join("obi"[k] if shown else "o" for k, shown in zip(y, known, strict=False))
+    theirs = "".join("obi"[next(iter(s))] if shown else "o" for s, shown in zip(r, known, strict=True))
+    found, wanted = ({m.span() for m in re.finditer("[bi]i*", text)} for text in (ours, theirs))
+    return len(found & wanted), len(found), len(wanted)
+
+
+def chunk_errors(miss: float, false_alarm: float) -> Callable[..., float]:
+    def loss(y: Sequence[int], r: Wanted) -> float:
+        right, made, wanted = chunk_counts(y, r)
+        return miss * (wanted - right) + false_alarm * (made - right)
+
+    return loss
+
+
+def chunk_f1(y: Sequence[int], r: Wanted) -> float:
+    right, made, wanted = chunk_counts(y, r)
+    return 1 - 2 * right / (made + wanted) if made + wanted else 0.0
 
 
 def boundary(penalty: Callable[[int], float]) -> Callable[..., float]:
@@ -155,6 +181,8 @@ LOSSES = {
     "EditDistance with a cap": LossCase(sl.EditDistance(1.0, 3.0, 2.0, cap=3), edit(1, 3, 2, 3), "strings"),
     "SmithWaterman": LossCase(sl.SmithWaterman(), smith_waterman(), "strings"),
     "NGram": LossCase(sl.NGram(2), ngram(2, 1.0), "strings", sets=False),
+    "ChunkErrors": LossCase(sl.ChunkErrors(NAMES, 1.5, 0.5), chunk_errors(1.5, 0.5), "strings", sets=False),
+    "ChunkF1": LossCase(sl.ChunkF1(NAMES), chunk_f1, "strings", sets=False),
     "TropicalLoss": LossCase(sl.TropicalLoss(SWAP), swap, "strings"),
     "RationalLoss": LossCase(sl.RationalLoss(NOISE, smoothing=0.5), noise, "strings"),
     "a sum of losses": LossCase(

@@ -56,6 +56,8 @@ LOSSES = {
     "bigram": sl.NGram(2),
     "trigram": sl.NGram(3, smoothing=0.5),
     "bigram as in the paper": sl.NGram(2, smoothing=0),
+    "chunk errors": sl.ChunkErrors(["O", "B-A", "I-A", "B-B"], 1.5, 0.5),
+    "chunk f1": sl.ChunkF1(["I-A", "E-A", "O", "B-A"]),
 }
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.losses.local import LocalLoss
+from structloss.losses.numbers import check_at_least_zero, check_names
 from structloss.losses.references import UNKNOWN, Labels, String, as_pairs, check_labels
 
 
@@ -44,6 +45,31 @@ class Hamming(LocalLoss, name="hamming"):
                 raise ValueError("costs: got an entry that is infinite or NaN, but wanted finite costs")
         self.costs = costs
         self.normalize = normalize
+
+    @classmethod
+    def weighted(cls, labels: Sequence[str], miss: float = 3.0, false_alarm: float = 1.0) -> "Hamming":
+        """Hamming with costs for labels of which "O" marks what is not looked for.
+
+        Args:
+            labels: the names of labels 0, 1, ..., "O" among them.
+            miss: of answering O where the reference has another label.
+            false_alarm: of answering another label where the reference has O. To take one of the other labels for
+                another costs the larger of the two, as it does both.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> loss = sl.Hamming.weighted(["O", "B-PER", "I-PER"], miss=3, false_alarm=1)
+            >>> loss(torch.tensor([[0, 1, 2]]), torch.tensor([[1, 0, 2]]))  # one missed, one made up
+            tensor([4.])
+        """
+        check_names(labels)
+        if "O" not in labels:
+            raise ValueError(f"labels: got {', '.join(labels):.60}, but wanted O among them")
+        miss, false_alarm = check_at_least_zero(miss, "miss"), check_at_least_zero(false_alarm, "false_alarm")
+        outside, costs = labels.index("O"), torch.full((len(labels), len(labels)), max(miss, false_alarm))
+        costs[:, outside] = miss
+        costs[outside] = false_alarm
+        return cls(costs.fill_diagonal_(0.0))
 
     def __repr__(self) -> str:
         costs = "None" if self.costs is None else f"tensor{tuple(self.costs.shape)}"

@@ -3,10 +3,11 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.automata import LossAutomaton, OpenAutomaton
@@ -16,6 +17,14 @@ from structloss.losses.base import Loss, Terms, shown
 from structloss.losses.cache import CACHE, M
 from structloss.losses.local import LocalLoss
 from structloss.losses.references import UNKNOWN, Labels, String, as_padded, as_positions, as_strings, is_sets
+
+
+class Neighbours(NamedTuple):
+    """A part of a loss that neighbouring labels decide, whatever the reference is, and the loss that is left."""
+
+    start: NDArray[np.float64]  # (K,), what the first label costs
+    pairs: NDArray[np.float64]  # (K, K), what a label costs after another
+    rest: "MachineLoss"
 
 
 class MachineLoss(Loss):
@@ -46,6 +55,10 @@ class MachineLoss(Loss):
         """The machine for one reference and strings of one length, which is often much smaller."""
         machine = self.compile_open(reference, num_labels, absolute)
         return machine.levelled([[label] for label in range(num_labels)], length)
+
+    def neighbours(self, references: Sequence[String], lengths: Sequence[int], num_labels: int) -> Neighbours | None:
+        """What a chain of order 2 may score by itself, for strings of these lengths; None where that is nothing."""
+        return None
 
     def _sum(self, terms: Terms) -> "MachineSum":
         return MachineSum(terms)

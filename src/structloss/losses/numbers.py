@@ -1,6 +1,7 @@
-"""What the numbers of a loss must be, checked when it is made."""
+"""What the numbers and names of a loss must be, checked when it is made."""
 
 import math
+from collections.abc import Sequence
 
 
 def check_number(value: float, name: str, wanted: str = "a finite number") -> float:
@@ -22,3 +23,16 @@ def check_cap(cap: float | None) -> float | None:
     if cap is not None and not (cap >= 0 and math.isfinite(cap)):
         raise ValueError(f"cap: got {cap!r}, but wanted a finite number of at least 0, or None")
     return cap
+
+
+def check_names(labels: Sequence[str]) -> None:
+    """The names of labels, all different, or an error."""
+    if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
+        raise TypeError(
+            f"labels: got {labels!r:.60}, but wanted the names of the labels, such as ['O', 'B-PER', 'I-PER']"
+        )
+    if not len(labels):
+        raise ValueError("labels: got no names, but wanted one for each label")
+    for i, label in enumerate(labels):
+        if label in labels[:i]:
+            raise ValueError(f"labels: got {label!r} twice, but wanted names that differ")

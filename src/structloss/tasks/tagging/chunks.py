@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from structloss.losses.schemes import chunks
+
 
 class ChunkScore(NamedTuple):
     """Of all chunks: precision, recall and F1, from 0 to 1."""
@@ -10,26 +12,6 @@ class ChunkScore(NamedTuple):
     precision: float
     recall: float
     f1: float
-
-
-def chunks(labels: Sequence[str]) -> set[tuple[str, int, int]]:
-    """(type, begin, end) of each chunk of IOB labels (B-X, I-X, O); I-X after another type or O begins one.
-
-    Example:
-        >>> from structloss.tasks.tagging.chunks import chunks
-        >>> sorted(chunks(["B-NP", "I-NP", "O", "I-VP", "B-VP"]))
-        [('NP', 0, 2), ('VP', 3, 4), ('VP', 4, 5)]
-    """
-    found, begin, kind = set(), 0, ""
-    for t, label in enumerate([*labels, "O"]):
-        prefix, _, name = label.partition("-")
-        inside = prefix in ("B", "I", "E", "S")
-        if kind and not (prefix in ("I", "E") and name == kind):
-            found.add((kind, begin, t))
-            kind = ""
-        if inside and (not kind or prefix in ("B", "S")):
-            begin, kind = t, name
-    return found
 
 
 def chunk_score(predicted: Iterable[Sequence[str]], gold: Iterable[Sequence[str]]) -> ChunkScore:
