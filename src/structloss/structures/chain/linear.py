@@ -1,6 +1,7 @@
 """What chains have in common: paths of one state a position, scored by every q states in a row, and what they write."""
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar, Self
 
 import torch
@@ -10,6 +11,7 @@ from structloss.automata import LossAutomaton
 from structloss.kernels.checks import any_unknown
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
+from structloss.losses.machine import Neighbours
 from structloss.losses.references import (
     Labels,
     Positions,
@@ -239,9 +241,24 @@ class LinearChain(Structure):
         if isinstance(loss, LocalLoss) and self._one_each:
             costs = scale * self._costs(loss, reference)
             return self._like(p.replace(unary=costs if p.unary is None else p.unary + costs))
-        added = Augmentation(self._machines(loss, reference), scale)
-        self._compile(added.batch)
-        return self._like(p.replace(machine=combined(p.machine, added)))
+        batch = self._machines(loss, reference)
+        if p.order == 2 and p.writer is None and isinstance(loss, MachineLoss) and batch.source is not None:
+            apart = loss.neighbours(batch.source.references, self.lengths.tolist(), self.num_labels)
+            if apart is not None:
+                p = self._scoring_neighbours(apart, scale)
+                batch = self._machines_of(apart.rest, batch.source.references)
+        self._compile(batch)
+        return self._like(p.replace(machine=combined(p.machine, Augmentation(batch, scale))))
+
+    def _scoring_neighbours(self, costs: Neighbours, scale: float) -> Parts:
+        """Of order 2, first labels and neighbouring ones scored by scale times what they cost, too."""
+        p = self._parts
+        assert p.table is not None
+        start, pairs = (scale * torch.from_numpy(x).to(p.table) for x in (costs.start, costs.pairs))
+        if not p.shared:  # a table of its own scores the first label in the row of history 0
+            pairs = pairs.expand(p.num_positions, *pairs.shape).clone()
+            pairs[:1] = 0
+        return p.replace(table=p.table + pairs, start=start if p.start is None else p.start + start)
 
     def _compile(self, batch: MachineBatch) -> None:
         """Compile now: what is too large is an error here, and not wherever it is used first."""
@@ -270,6 +287,11 @@ class LinearChain(Structure):
             if aligned
             else self._references(reference)
         )
+        return self._machines_of(loss, strings, absolute)
+
+    def _machines_of(
+        self, loss: MachineLoss | LocalLoss, strings: Sequence[String], absolute: bool = False
+    ) -> MachineBatch:
         lengths, K, writer = self.lengths.tolist(), self.num_labels, self._parts.writer
 
         def make(b: int) -> LossAutomaton:
