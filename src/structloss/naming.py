@@ -1,6 +1,7 @@
 """Objectives and losses by name, as the command line and estimators take them: "softmax-margin", "edit:cap=5"."""
 
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -35,18 +36,28 @@ def _value(text: str, where: str) -> Any:
     raise ValueError(f"{where}: got {text!r}, but wanted a number, true, false or none")
 
 
-def loss_of(text: str | Loss) -> Loss:
+def loss_of(text: str | Loss, labels: Sequence[str] | None = None) -> Loss:
     """A loss from its name and settings, or from a file that holds a transducer.
+
+    Args:
+        text: "edit:cap=5", the path of a file, or a loss.
+        labels: the names of the labels, for losses that want them.
 
     Example:
         >>> from structloss.naming import loss_of
         >>> loss_of("edit:cap=5")
         EditDistance(substitution=1.0, insertion=1.0, deletion=1.0, cap=5)
+        >>> loss_of("chunk-errors:miss=2", ["O", "B-PER", "I-PER"])
+        ChunkErrors(3 labels, miss=2.0, false_alarm=1.0)
     """
     if isinstance(text, Loss):
         return text
     name, settings = split(text, "loss")
     if name in LOSSES:
+        if "labels" in inspect.signature(LOSSES[name]).parameters:
+            if labels is None:
+                raise ValueError(f"loss {text!r}: it wants the names of labels, which only tagging has")
+            settings["labels"] = labels
         loss: Loss = build(LOSSES[name], settings, f"loss {text!r}")
         return loss
     if Path(text).exists():
@@ -54,8 +65,10 @@ def loss_of(text: str | Loss) -> Loss:
     raise ValueError(f"loss: got {text!r}, but wanted one of {', '.join(LOSSES)}, or the file of a transducer")
 
 
-def objective_of(text: str | Objective, loss: str | Loss = "hamming") -> Objective:
+def objective_of(text: str | Objective, loss: str | Loss = "hamming", labels: Sequence[str] | None = None) -> Objective:
     """An objective from its name and settings, with a loss where it takes one; its reduction is "mean".
+
+    The names of the labels are for losses that want them.
 
     Example:
         >>> from structloss.naming import objective_of
@@ -68,7 +81,7 @@ def objective_of(text: str | Objective, loss: str | Loss = "hamming") -> Objecti
     if name not in OBJECTIVES:
         raise ValueError(f"objective: got {text!r}, but wanted one of {', '.join(OBJECTIVES)}")
     if "loss" in inspect.signature(OBJECTIVES[name]).parameters:
-        settings["loss"] = loss_of(loss)
+        settings["loss"] = loss_of(loss, labels)
     objective: Objective = build(OBJECTIVES[name], settings, f"objective {text!r}")
     return objective
 

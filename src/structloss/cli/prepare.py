@@ -93,9 +93,11 @@ def prepared(context: typer.Context, objectives: Sequence[str] = ()) -> Prepared
     names = [named] if isinstance(named, str) else list(named)
     if len(set(names)) < len(names):
         raise ValueError(f"--objective: got {', '.join(names)}, but wanted each of them once")
-    made = {name: objective_of(name, p["loss"] or task.loss) for name in names}
+    for name in names:
+        objective_of(name, p["loss"] or task.loss, ["O"])  # what is wrong with it is said before files are read
     data = Data.read(task, p["train"], p["dev"], p["test"])
     config = task.configure(data.train, settings)
+    made = {name: objective_of(name, p["loss"] or task.loss, config["labels"]) for name in names}
     if not p["unknown_labels"]:
         data.check_labels(task.build(config))
     plan = {**asdict(task.defaults(settings)), **{key: p[key] for key in _PLANNED if p[key] is not None}}

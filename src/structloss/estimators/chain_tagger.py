@@ -33,7 +33,7 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc]
     Args:
         objective: "nll", "softmax-margin", "perceptron", "hinge", "slack-hinge", "direct:epsilon=1", "risk", "reward",
             or an `Objective`.
-        loss: what it is about, "hamming", "edit:cap=5", "ngram:n=2", ..., or a `Loss`.
+        loss: what it is about, "hamming", "chunk-errors:miss=2", "edit:cap=5", ..., or a `Loss`.
         C: the larger, the weaker the L2 penalty; as in scikit-learn. CRFsuite's c2 is 1 / (2C).
         order: of the chain; 2 is the usual CRF.
         solver: "adagrad", mini-batches, the fastest on sparse features; "adam", mini-batches; "lbfgs", all sentences at
@@ -146,8 +146,9 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc]
         solvers: dict[str, Callable[..., None]] = {"adagrad": self._adagrad, "adam": self._adam, "lbfgs": self._lbfgs}
         if self.solver not in solvers:
             raise ValueError(f"solver: got {self.solver!r}, but wanted one of {', '.join(solvers)}")
-        objective, reported = objective_of(self.objective, self.loss), loss_of(self.loss)
         encoded, labels = self._build(X, y)
+        reported = loss_of(self.loss, self.classes_)
+        objective = objective_of(self.objective, reported)
         self.objective_curve_: list[float] = []
         self.loss_curve_: list[float] = []
         self._begin = time.perf_counter()
