@@ -9,6 +9,7 @@ from structloss.losses import *  # noqa: F403
 from structloss.objectives import *  # noqa: F403
 from structloss.structures import (
     CTC,
+    Allowed,
     Certificate,
     Chain,
     ChainLayer,
@@ -20,12 +21,14 @@ from structloss.structures import (
     Strata,
     Structure,
     engine,
+    iob_transitions,
 )
 
 __version__ = version("structloss")
 
 __all__ = [
     "CTC",
+    "Allowed",
     "Certificate",
     "Chain",
     "ChainLayer",
@@ -42,6 +45,7 @@ __all__ = [
     "Transducer",
     "__version__",
     "engine",
+    "iob_transitions",
     "mbr",
 ]
 __all__ += losses.__all__

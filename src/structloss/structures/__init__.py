@@ -1,6 +1,7 @@
 """Sets of outputs with scores: one file for each structure, and its engines."""
 
 from structloss.structures.base import Strata, Structure
+from structloss.structures.chain.allowed import Allowed, iob_transitions
 from structloss.structures.chain.chain import Chain
 from structloss.structures.chain.ctc import CTC
 from structloss.structures.chain.layer import ChainLayer
@@ -14,6 +15,7 @@ from structloss.structures.segments.semi_markov import SemiMarkov
 
 __all__ = [
     "CTC",
+    "Allowed",
     "Certificate",
     "Chain",
     "ChainLayer",
@@ -25,4 +27,5 @@ __all__ = [
     "Strata",
     "Structure",
     "engine",
+    "iob_transitions",
 ]

@@ -1,10 +1,12 @@
 """ChainLayer: the CRF layer as a module that owns its transitions."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from structloss.structures.chain.allowed import Allowed
 from structloss.structures.chain.chain import Chain
 
 
@@ -15,6 +17,10 @@ class ChainLayer(nn.Module):
         num_labels: K.
         order: q; the transitions have shape (K, ..., K) with q axes, oldest label first. Order 1 has none.
         emits: the labels that each state writes, as for `Chain`.
+        allowed: which labels may follow which, a boolean (K, K) from row to column, or an `Allowed`, as
+            `iob_transitions` gives it, which says too which may be the first and the last; for order 2. What is not
+            allowed has probability 0 in training and is never an answer; its parameters stay numbers, are not in the
+            gradient, and are saved as ever.
 
     Calling it with emissions (B, T, K) and lengths (B,) or a boolean mask (B, T) gives a `Chain`; an objective takes it
     from there.
@@ -27,9 +33,22 @@ class ChainLayer(nn.Module):
         >>> loss.backward()
         >>> layer(emissions, lengths=[7, 4]).argmax().shape
         torch.Size([2, 7])
+        >>> layer = sl.ChainLayer(3, allowed=sl.iob_transitions(["O", "B-PER", "I-PER"]))
+        >>> layer(torch.tensor([[[0., 0., 9.], [0., 0., 9.]]])).argmax()  # I-PER only behind B-PER
+        tensor([[1, 2]])
     """
 
-    def __init__(self, num_labels: int, order: int = 2, emits: Sequence[Sequence[int]] | None = None) -> None:
+    forbidden: Tensor | None  # (K, K)
+    forbidden_start: Tensor | None  # (K,)
+    forbidden_end: Tensor | None
+
+    def __init__(
+        self,
+        num_labels: int,
+        order: int = 2,
+        emits: Sequence[Sequence[int]] | None = None,
+        allowed: Tensor | Allowed | None = None,
+    ) -> None:
         super().__init__()
         if num_labels < 1:
             raise ValueError(f"num_labels: got {num_labels}, but wanted at least 1")
@@ -39,7 +58,20 @@ class ChainLayer(nn.Module):
         self.start = nn.Parameter(torch.empty(num_labels))
         self.end = nn.Parameter(torch.empty(num_labels))
         self.transitions = nn.Parameter(torch.empty((num_labels,) * order)) if order > 1 else None
+        self._forbid(allowed)
         self.reset_parameters()
+
+    def _forbid(self, allowed: Tensor | Allowed | None) -> None:
+        """What is not allowed, as buffers that are no part of what is saved."""
+        K, parts = self.num_labels, (allowed, None, None) if allowed is None or isinstance(allowed, Tensor) else allowed
+        if allowed is not None and self.order != 2:
+            raise ValueError(f"allowed: got a layer of order {self.order}, but wanted order 2 for what may follow what")
+        for name, part, shape in zip(("", "_start", "_end"), parts, ((K, K), (K,), (K,)), strict=True):
+            if part is not None and (part.dtype != torch.bool or part.shape != shape):
+                raise ValueError(
+                    f"allowed: got {part.dtype} of shape {tuple(part.shape)}, but wanted booleans of shape {shape}"
+                )
+            self.register_buffer(f"forbidden{name}", None if part is None else ~part, persistent=False)
 
     def reset_parameters(self) -> None:
         """Draw every score from -0.1 to 0.1, as pytorch-crf does."""
@@ -47,7 +79,15 @@ class ChainLayer(nn.Module):
             nn.init.uniform_(parameter, -0.1, 0.1)
 
     def forward(self, emissions: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Chain:
-        return Chain.from_emissions(emissions, self.transitions, self.start, self.end, lengths, self.emits)
+        transitions, start, end = (
+            x if x is None or forbidden is None else x.masked_fill(forbidden, -math.inf)
+            for x, forbidden in (
+                (self.transitions, self.forbidden),
+                (self.start, self.forbidden_start),
+                (self.end, self.forbidden_end),
+            )
+        )
+        return Chain.from_emissions(emissions, transitions, start, end, lengths, self.emits)
 
     def extra_repr(self) -> str:
         return f"num_labels={self.num_labels}, order={self.order}"
