@@ -37,9 +37,10 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    """Publish examples/*.py, so that pages may link to them."""
-    for script in sorted((ROOT / "examples").glob("*.py")):
-        files.append(File.generated(config, f"examples/{script.name}", content=script.read_text()))
+    """Publish the scripts and notebooks of examples/, so that pages may link to them."""
+    for file in sorted((ROOT / "examples").iterdir()):
+        if file.suffix in (".py", ".ipynb"):
+            files.append(File.generated(config, f"examples/{file.name}", content=file.read_text()))
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:

@@ -1,5 +1,6 @@
 """The examples run as they are, and so does every Python block of the README and of the documentation."""
 
+import json
 import os
 import re
 import subprocess
@@ -7,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import notebooks
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -35,6 +38,22 @@ def test_it_runs(path: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert (tmp_path / "picture.png").stat().st_size > 1000
+
+
+def test_the_notebook_is_the_script() -> None:
+    """Else run `python tests/notebooks.py`."""
+    assert notebooks.NOTEBOOK.read_text() == notebooks.as_text(notebooks.SCRIPT.read_text())
+
+
+@pytest.mark.slow
+def test_the_cells_of_the_notebook_run_one_after_the_other(tmp_path: Path) -> None:
+    cells = json.loads(notebooks.NOTEBOOK.read_text())["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    alone = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, env=alone)
+    assert done.returncode == 0, done.stderr
+    assert "by seqeval" in done.stdout
 
 
 def blocks(page: Path) -> list[tuple[int, str, str]]:
