@@ -86,6 +86,17 @@ def objective_of(text: str | Objective, loss: str | Loss = "hamming", labels: Se
     return objective
 
 
+def default_objective(loss: str | None) -> str:
+    """What to train on where nobody says: the likelihood, or, where a loss is named, the objective that suits it.
+
+    Example:
+        >>> from structloss.naming import default_objective
+        >>> default_objective(None), default_objective("f1"), default_objective("edit:cap=3")
+        ('nll', 'hinge', 'softmax-margin')
+    """
+    return "nll" if loss is None else LOSSES.get(split(loss, "loss")[0], Loss).objective
+
+
 def build(kind: type[Any], settings: dict[str, Any], where: str) -> Any:
     """An object from its settings; a setting that it has not is the error of `where`."""
     try:

@@ -7,7 +7,7 @@ first: autograd then comes to it last, and adds its few entries to the gradient 
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -128,6 +128,21 @@ class Objective(nn.Module):
     def __radd__(self, other: object) -> "Objective":
         """So that sum([...]) works, which begins with 0."""
         return self if other == 0 else NotImplemented
+
+    def follow(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Let losses that follow what is reached on development data take their next weights, which are returned.
+
+        Example:
+            >>> import structloss as sl
+            >>> sl.Hinge(sl.CorpusF1(["O", "B-PER", "I-PER"])).follow({"precision": 0.9, "recall": 0.6})
+            {'miss': 1.28, 'false_alarm': 0.72}
+        """
+        weights: dict[str, float] = {}
+        for part in self.modules():
+            if isinstance(loss := getattr(part, "loss", None), Loss):
+                part.loss = loss.following(metrics)
+                weights |= part.loss.weights
+        return weights
 
     @property
     def terms(self) -> "list[tuple[float, Objective]]":

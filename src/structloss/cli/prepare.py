@@ -78,7 +78,7 @@ def prepared(context: typer.Context, objectives: Sequence[str] = ()) -> Prepared
     """
     _take_config(context)
     p = context.params
-    from structloss.naming import objective_of
+    from structloss.naming import default_objective, objective_of
     from structloss.tasks import TASKS
     from structloss.training.experiment import Data
     from structloss.training.plan import Plan
@@ -89,7 +89,7 @@ def prepared(context: typer.Context, objectives: Sequence[str] = ()) -> Prepared
         raise ValueError("--train: wanted the file to train on")
     task = TASKS[p["task"]]
     settings = _settings(task, p["setting"] or [])
-    named = p["objective"] or objectives
+    named = p["objective"] or objectives or default_objective(p["loss"])
     names = [named] if isinstance(named, str) else list(named)
     if len(set(names)) < len(names):
         raise ValueError(f"--objective: got {', '.join(names)}, but wanted each of them once")

@@ -27,9 +27,12 @@ def train(
     test: options.TestFile = None,
     out: Annotated[Path, typer.Option(help="The model directory to write.")] = Path("model"),
     objective: Annotated[
-        str,
-        typer.Option(help=f"{', '.join(OBJECTIVES)}, with settings as in direct:epsilon=1."),
-    ] = "nll",
+        str | None,
+        typer.Option(
+            help=f"{', '.join(OBJECTIVES)}, with settings as in direct:epsilon=1. By default nll, and what suits "
+            "the loss where --loss names one."
+        ),
+    ] = None,
     loss: options.LossName = None,
     epochs: options.Epochs = None,
     batch_size: options.BatchSize = None,

@@ -4,7 +4,7 @@ from structloss.losses.base import Loss
 from structloss.losses.boundary import BoundaryInsensitive, BoundaryTolerance
 from structloss.losses.boundary import BoundaryLoss as BoundaryLoss
 from structloss.losses.cache import CacheInfo, cache_info, clear_cache, set_cache_limit
-from structloss.losses.chunks import ChunkErrors, ChunkF1
+from structloss.losses.chunks import ChunkErrors, ChunkF1, CorpusF1, CorpusFBeta
 from structloss.losses.edit import EditDistance, SmithWaterman
 from structloss.losses.hamming import Hamming
 from structloss.losses.local import LocalLoss
@@ -19,6 +19,8 @@ __all__ = [
     "CacheInfo",
     "ChunkErrors",
     "ChunkF1",
+    "CorpusF1",
+    "CorpusFBeta",
     "EditDistance",
     "Hamming",
     "LocalLoss",

@@ -1,7 +1,7 @@
 """What every loss offers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, TypeAlias
 
 from torch import Tensor
@@ -26,6 +26,7 @@ class Loss(ABC):
 
     reads_strings: ClassVar[bool]  # whether it is a MachineLoss
     named: ClassVar[dict[str, type["Loss"]]] = {}  # those that have a name on the command line
+    objective: ClassVar[str] = "softmax-margin"  # what trains on it where nobody says
 
     def __init_subclass__(cls, name: str = "", **rest: object) -> None:
         """`class Mine(MachineLoss, name="mine")` can be asked for by its name."""
@@ -45,6 +46,15 @@ class Loss(ABC):
             lengths: which positions of y count, and of a reference as wide as y: (B,), or a mask (B, T); by default
                 those that have a label.
         """
+
+    def following(self, metrics: Mapping[str, float]) -> "Loss":
+        """What to train on next, from the metrics that were reached on development data: itself, mostly."""
+        return self
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """What follows the metrics, by name: a training log has it beside them."""
+        return {}
 
     @property
     def terms(self) -> Terms:

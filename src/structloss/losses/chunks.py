@@ -1,6 +1,7 @@
 """ChunkErrors and ChunkF1: chunks that are missed and made up, as taggers are judged by."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +136,74 @@ class ChunkErrors(ChunkLoss, name="chunk-errors"):
         assert self._rest is not None
         start_costs, pair_costs = (self.false_alarm * x.astype(np.float64) for x in (start, pairs))
         return Neighbours(start_costs, pair_costs, self._rest)
+
+
+class CorpusFBeta(ChunkErrors, name="fbeta"):
+    r"""ChunkErrors whose weights follow the F-score of a corpus, so that training ends at the highest one.
+
+    .. math:: \text{miss} = 2 - \tfrac{2F}{1 + \beta^2}, \quad \text{false\_alarm} = \tfrac{2F}{1 + \beta^2}, \qquad
+              F = \frac{(1 + \beta^2) \, |R \cap Y|}{\beta^2 |R| + |Y|}
+
+    :math:`F_\beta` of a whole corpus is no sum over sentences, but it is pseudo-linear: where it is highest, it is so for the
+    linear loss with these weights (Parambath et al. 2014). So F on development data gives the weights, these a better F, and
+    a few rounds are enough: `following` makes the next loss from what was reached. `structloss train tagging --loss f1` and
+    `ChainTagger(loss="f1")` do that after each pass.
+
+    Args:
+        labels: the names of labels 0, 1, ..., as for `ChunkErrors`.
+        beta: how many times recall counts as much as precision; 1 is F1.
+        reached: F, from 0 to 1.
+        max_states: raise `TooManyStatesError` rather than build a larger machine.
+
+    Example:
+        >>> import structloss as sl
+        >>> loss = sl.CorpusFBeta(["O", "B-PER", "I-PER"])
+        >>> loss.following({"precision": 0.9, "recall": 0.6})
+        CorpusFBeta(3 labels, beta=1.0, reached=0.72)
+        >>> loss.following({"precision": 0.9, "recall": 0.6}).weights
+        {'miss': 1.28, 'false_alarm': 0.72}
+    """
+
+    objective = "hinge"
+
+    def __init__(
+        self, labels: Sequence[str], beta: float = 1.0, reached: float = 0.5, max_states: int = MAX_STATES
+    ) -> None:
+        if not 0 < beta < math.inf:
+            raise ValueError(f"beta: got {beta!r}, but wanted a finite number above 0")
+        if not 0 <= reached <= 1:
+            raise ValueError(f"reached: got {reached!r}, but wanted a number from 0 to 1")
+        self.beta, self.reached = float(beta), float(reached)
+        false_alarm = 2 * self.reached / (1 + self.beta**2)
+        super().__init__(labels, 2 - false_alarm, false_alarm, max_states)
+
+    def __repr__(self) -> str:
+        return f"CorpusFBeta({len(self.labels)} labels, beta={self.beta}, reached={self.reached:.4g})"
+
+    @property
+    def weights(self) -> dict[str, float]:
+        return {"miss": self.miss, "false_alarm": self.false_alarm}
+
+    def following(self, metrics: Mapping[str, float]) -> "CorpusFBeta":
+        """With the weights that belong to the `precision` and `recall` that were reached; itself, of no chunks at all."""
+        if "precision" not in metrics:
+            return self
+        precision, recall = metrics["precision"], metrics["recall"]
+        right, all_of_it = (1 + self.beta**2) * precision * recall, self.beta**2 * precision + recall
+        return CorpusFBeta(self.labels, self.beta, right / all_of_it if all_of_it else 0.0, self.max_states)
+
+
+class CorpusF1(CorpusFBeta, name="f1"):
+    """`CorpusFBeta` with beta = 1: what most people report.
+
+    Example:
+        >>> import structloss as sl
+        >>> sl.CorpusF1(["O", "B-PER", "I-PER"], reached=0.6).weights
+        {'miss': 1.4, 'false_alarm': 0.6}
+    """
+
+    def __init__(self, labels: Sequence[str], reached: float = 0.5, max_states: int = MAX_STATES) -> None:
+        super().__init__(labels, 1.0, reached, max_states)
 
 
 class _BeginningsAside(ChunkErrors):

@@ -101,6 +101,7 @@ class Training(lightning.LightningModule):
         row = {f"dev_{name}": value for name, value in metrics.items()}
         if not self.trainer.sanity_checking:
             objective = self._objective_sum / max(1, self._batches)
+            row |= self.objective.follow(metrics)
             if self.objective.impossible == "skip":
                 row["skipped"] = float(self._skipped)
             self.history.append({"epoch": float(self.current_epoch), "train_objective": objective, **row})
@@ -115,6 +116,8 @@ class Training(lightning.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.history = checkpoint["history"]
+        for row in self.history[-1:]:
+            self.objective.follow({name.removeprefix("dev_"): value for name, value in row.items()})
         self._batches, self._objective_sum = checkpoint["batches"], checkpoint["objective_sum"]
         self._skipped = checkpoint["skipped"]
 

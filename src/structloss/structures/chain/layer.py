@@ -3,7 +3,9 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from structloss.structures.chain.allowed import Allowed
@@ -38,10 +40,6 @@ class ChainLayer(nn.Module):
         tensor([[1, 2]])
     """
 
-    forbidden: Tensor | None  # (K, K)
-    forbidden_start: Tensor | None  # (K,)
-    forbidden_end: Tensor | None
-
     def __init__(
         self,
         num_labels: int,
@@ -58,20 +56,23 @@ class ChainLayer(nn.Module):
         self.start = nn.Parameter(torch.empty(num_labels))
         self.end = nn.Parameter(torch.empty(num_labels))
         self.transitions = nn.Parameter(torch.empty((num_labels,) * order)) if order > 1 else None
-        self._forbid(allowed)
+        self._not_allowed = self._forbidden(allowed)
         self.reset_parameters()
 
-    def _forbid(self, allowed: Tensor | Allowed | None) -> None:
-        """What is not allowed, as buffers that are no part of what is saved."""
+    def _forbidden(self, allowed: Tensor | Allowed | None) -> list[NDArray[np.bool_] | None]:
+        """What is not allowed of transitions (K, K), first labels (K,) and last ones (K,).
+
+        No tensors, which would lose their content where a model is made without weights, as `from_pretrained` makes it.
+        """
         K, parts = self.num_labels, (allowed, None, None) if allowed is None or isinstance(allowed, Tensor) else allowed
         if allowed is not None and self.order != 2:
             raise ValueError(f"allowed: got a layer of order {self.order}, but wanted order 2 for what may follow what")
-        for name, part, shape in zip(("", "_start", "_end"), parts, ((K, K), (K,), (K,)), strict=True):
+        for part, shape in zip(parts, ((K, K), (K,), (K,)), strict=True):
             if part is not None and (part.dtype != torch.bool or part.shape != shape):
                 raise ValueError(
                     f"allowed: got {part.dtype} of shape {tuple(part.shape)}, but wanted booleans of shape {shape}"
                 )
-            self.register_buffer(f"forbidden{name}", None if part is None else ~part, persistent=False)
+        return [None if part is None else ~part.cpu().numpy() for part in parts]
 
     def reset_parameters(self) -> None:
         """Draw every score from -0.1 to 0.1, as pytorch-crf does."""
@@ -80,12 +81,8 @@ class ChainLayer(nn.Module):
 
     def forward(self, emissions: Tensor, lengths: Tensor | Sequence[int] | None = None) -> Chain:
         transitions, start, end = (
-            x if x is None or forbidden is None else x.masked_fill(forbidden, -math.inf)
-            for x, forbidden in (
-                (self.transitions, self.forbidden),
-                (self.start, self.forbidden_start),
-                (self.end, self.forbidden_end),
-            )
+            x if x is None or no is None else x.masked_fill(torch.from_numpy(no).to(x.device), -math.inf)
+            for x, no in zip((self.transitions, self.start, self.end), self._not_allowed, strict=True)
         )
         return Chain.from_emissions(emissions, transitions, start, end, lengths, self.emits)
 
