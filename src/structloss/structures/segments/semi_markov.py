@@ -205,14 +205,16 @@ class SemiMarkov(Segmental):
     def _best(self, k: int) -> Found:
         if not self._added:
             return super()._best(k)
-        paths, exists = self._graph._best(k)
-        return Found(marks_of(paths, self._parts), exists)
+        graph = self._graph
+        choices, exists = graph._best(k)
+        return Found(marks_of(graph._outputs(choices, exists), self._parts), exists)
 
     def _draw(self, n: int, generator: torch.Generator | None) -> Found:
         if not self._added:
             return super()._draw(n, generator)
-        paths, exists = self._graph._draw(n, generator)
-        return Found(marks_of(paths, self._parts), exists)
+        graph = self._graph
+        choices, exists = graph._draw(n, generator)
+        return Found(marks_of(graph._outputs(choices, exists.expand(n, -1)), self._parts), exists)
 
     def _log_partition(self) -> Tensor:
         return self._graph.log_partition() if self._added else super()._log_partition()
