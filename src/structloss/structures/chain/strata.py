@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.levels import Machines
-from structloss.kernels.strata import fill_levels
 from structloss.structures.chain.machines import Augmentation, MachineBatch, joint
 from structloss.structures.chain.parts import Parts
+from structloss.structures.strata import sums_of
 
 _MOST_VALUES = 1 << 14
 
@@ -28,23 +28,11 @@ def strata_levels(costs: Tensor, lengths: Tensor) -> Levels:
 
     Sums that differ by rounding only are one value. With n different values in all, this takes B * T * n memory.
     """
-    array, on_cpu = costs.detach().double().cpu().contiguous().numpy(), lengths.cpu().numpy()
-    batch, positions, labels = array.shape
-    strata, classes = positions + 1, min(2, labels)
-    while True:
-        sizes, values = np.zeros((batch, positions + 1), np.int64), np.zeros((batch, strata))
-        cost_class = np.zeros((batch, max(1, positions), labels), np.int64)
-        next_state = np.full((batch, positions, classes * strata), -1, np.int32)
-        needed = fill_levels(array, on_cpu, classes, sizes, values, cost_class, next_state)
-        if needed == 0:
-            break
-        if needed > _MOST_VALUES:
-            raise ValueError(
-                f"loss: its costs sum to more than {_MOST_VALUES} different values over {positions} positions, too "
-                "many to search one by one; wanted costs that are multiples of one number (rounded costs, for instance)"
-            )
-        strata, classes = max(strata, 2 * needed), labels
-    arc_begin = (np.arange(batch)[:, None] * positions + np.arange(positions + 1)) * (classes * strata)
+    most = max(_MOST_VALUES, costs.shape[1] + 1)
+    values, sizes, cost_class, next_state = sums_of(costs, lengths, most, "positions")
+    batch, positions, entries = next_state.shape
+    classes = entries // values.shape[1]
+    arc_begin = (np.arange(batch)[:, None] * positions + np.arange(positions + 1)) * entries
     flat = next_state.reshape(-1)
     weight = np.where(flat < 0, -np.inf, 0.0)
     machines = Machines(
