@@ -34,7 +34,6 @@ from structloss.automata.tropical import TropicalAutomaton
 from structloss.kernels import beam as kernels
 from structloss.structures.chain import torch_engine
 from structloss.structures.chain.parts import Parts
-from structloss.structures.tensors import logsumexp
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -56,7 +55,7 @@ def truncated(p: Parts, machines: list[OpenAutomaton], scale: float, beam: int) 
     """
     with torch.no_grad():
         scores = torch_engine.levels(p)
-        plain = torch_engine.backward(p, scores, torch_engine.machine_of(p), logsumexp)
+        plain = torch_engine.backward(p, scores, torch_engine.machine_of(p))
     B, T, H, K = p.lengths.shape[0], p.num_positions, p.num_histories, p.num_labels
     level, beta = np.full((B, T, H, K), -np.inf), np.full((B, T + 1, H), -np.inf)
     rows = np.array([x.shape[2] for x in plain])

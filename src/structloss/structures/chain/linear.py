@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from structloss.automata import LossAutomaton
-from structloss.kernels.checks import any_unknown
+from structloss.kernels.checks import first_bad_label
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import (
@@ -24,7 +24,7 @@ from structloss.structures.base import Engine, Found, Strata, Structure
 from structloss.structures.chain import native_engine, torch_engine
 from structloss.structures.chain.machines import Augmentation, MachineBatch, Source, combined
 from structloss.structures.chain.parts import Parts
-from structloss.structures.chain.strata import machine_strata, strata_levels
+from structloss.structures.chain.strata import local_strata, machine_strata
 from structloss.structures.chain.writers import writer_of
 from structloss.structures.checks import check_over, check_scale, check_shape
 from structloss.structures.engine import is_native
@@ -190,7 +190,8 @@ class LinearChain(Structure):
         pinned = self._parts.pinned
         if pinned is None or torch.compiler.is_compiling():
             return None
-        return None if any_unknown(pinned.cpu().numpy(), self.lengths.cpu().numpy()) else pinned[None]
+        labels, lengths = pinned.cpu().numpy(), self.lengths.cpu().numpy()
+        return pinned[None] if first_bad_label(labels, lengths, self.num_labels, False) == (-1, -1) else None
 
     def _marginals(self) -> Tensor:
         if self._opaque:
@@ -334,14 +335,10 @@ class LinearChain(Structure):
         search = native_engine.argmax if self._native else torch_engine.argmax
         with torch.no_grad():
             if isinstance(loss, LocalLoss) and p.machine is None and self._one_each:
-                values, machines = strata_levels(self._costs(loss, reference), p.lengths)
-                labels, best = search(p, machines)
-                losses, choices = torch.from_numpy(values.T).to(p.any_potential), labels.transpose(0, 1)
-                exists = best.T.isfinite()
+                found = local_strata(p, self._costs(loss, reference), search)
             else:
-                batch = self._machines(loss, reference, absolute=True)
-                losses, choices, exists = machine_strata(p, batch, search)
-        return Strata(losses, self._outputs(choices, exists), exists)
+                found = machine_strata(p, self._machines(loss, reference, absolute=True), search)
+        return found._replace(outputs=self._outputs(found.outputs, found.exists))
 
 
 def _shapes_of_best(s: LinearChain, *, number: int) -> list[Tensor]:
