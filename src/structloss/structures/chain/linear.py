@@ -41,7 +41,7 @@ class LinearChain(Structure):
 
     def __init_subclass__(cls, **rest: object) -> None:
         super().__init_subclass__(**rest)
-        cls._kind = compiled.register_kind(cls)
+        cls._kind = compiled.register_object(cls)
 
     def _like(self, parts: Parts) -> Self:
         chain = type(self).__new__(type(self))
@@ -69,10 +69,18 @@ class LinearChain(Structure):
         chain._positions = Positions(lengths, rest[9], index)
         return chain
 
+    def _empty(self, name: str, number: int) -> list[Tensor]:
+        """Tensors without content, of the shapes that an operation gives in a compiled graph."""
+        p, B = self._parts, self._batch
+        if name == "best":
+            shape = (number, B, p.num_positions)
+            return [p.lengths.new_empty(shape), p.lengths.new_empty(shape[:2], dtype=torch.bool)]
+        return [p.any_potential.new_empty(self._arcs if name == "marginals" else (B,))]
+
     @property
-    def _any_potential(self) -> Tensor:
-        """One of its potentials."""
-        return self._parts.any_potential
+    def _arcs(self) -> tuple[int, ...]:
+        """(B, T, K, ..., K)."""
+        return self._batch, self._parts.num_positions, *(self.num_labels,) * self._parts.order
 
     @property
     def _opaque(self) -> bool:
@@ -196,9 +204,7 @@ class LinearChain(Structure):
     def _marginals(self) -> Tensor:
         if self._opaque:
             return compiled.call("marginals", [self])[0]
-        arcs = self._engine.marginals(self._parts)
-        arcs = arcs.reshape(*arcs.shape[:2], *(self.num_labels,) * self._parts.order)
-        return self._positions.spread(arcs)
+        return self._positions.spread(self._engine.marginals(self._parts).reshape(self._arcs))
 
     def _check_same(self, other: Self) -> None:
         p, f = self._parts, other._parts
@@ -339,23 +345,3 @@ class LinearChain(Structure):
             else:
                 found = machine_strata(p, self._machines(loss, reference, absolute=True), search)
         return found._replace(outputs=self._outputs(found.outputs, found.exists))
-
-
-def _shapes_of_best(s: LinearChain, *, number: int) -> list[Tensor]:
-    found = s.lengths.new_empty(number, len(s), s._parts.num_positions)
-    return [found, s.lengths.new_empty(number, len(s), dtype=torch.bool)]
-
-
-def _shape_of_marginals(s: LinearChain, *, number: int) -> list[Tensor]:
-    p = s._parts
-    return [p.any_potential.new_empty(len(s), p.num_positions, *(p.num_labels,) * p.order)]
-
-
-def _value(s: LinearChain, *_: LinearChain, number: int) -> list[Tensor]:
-    return [s._any_potential.new_empty(len(s))]
-
-
-compiled.register("best", lambda s, *, number: list(s._best(number)), _shapes_of_best)
-compiled.register("log_partition", lambda s, *, number: [s._log_partition()], _value)
-compiled.register("marginals", lambda s, *, number: [s._marginals()], _shape_of_marginals)
-compiled.register("expectation", lambda s, other, *, number: [s._expectation(other)], _value)
