@@ -189,4 +189,5 @@ def bounds_of(machine: OpenAutomaton, scores: Scores, scale: float) -> Bounds:
 def _plus(a: Floats, b: Floats) -> Floats:
     """a + b, -inf where either is, whatever the other."""
     out = np.full(np.broadcast_shapes(a.shape, b.shape), -np.inf)
-    return np.add(a, b, out=out, where=(a > -np.inf) & (b > -np.inf))
+    np.add(a, b, out=out, where=(a > -np.inf) & (b > -np.inf))
+    return out
