@@ -14,9 +14,7 @@ CONTAINERS = {"dict", "list", "set", "OrderedDict", "defaultdict", "Counter", "d
 KNOWN = {
     "losses/base.py: named",  # the losses that have a name: one for each class
     "objectives.py: named",
-    "structures/compiled.py: _KINDS",  # what can be taken apart: one for each class
-    "structures/compiled.py: _OPERATIONS",  # what can be a node: one for each operation
-    "structures/compiled.py: _OBJECTS",  # objectives as long as they live: weak references
+    "structures/compiled.py: _OBJECTS",  # objectives, and classes of structures, as long as they live: weak references
 }
 
 

@@ -326,7 +326,7 @@ class DirectLoss(Objective, name="direct"):
     def values(self, s: Structure, r: Any) -> Tensor:
         epsilon = self.epsilon
         if callable(epsilon):
-            self.step += int(self.training)
+            self.step += int(self.training and not compiled.repeats())
             epsilon = _positive(float(epsilon(max(1, int(self.step)))), "epsilon")
         if self.toward:
             return (s.max() - s.augment(self.loss, r, -epsilon).max()) / epsilon

@@ -231,22 +231,21 @@ def score(p: Parts, y: Tensor) -> Tensor:
 # --- Searches: no derivative -----------------------------------------------------------------------------------------
 
 
-def argmax(p: Parts, machines: Machines) -> tuple[Tensor, Tensor]:
-    """The best output (B, V, T) from each of the V states where these machines start, and its score (B, V)."""
+def argmax(p: Parts, machines: Machines) -> Found:
+    """The best output (V, B, T) from each of the V states where these machines start, and whether there is any."""
     batch, starts = p.lengths.shape[0], int(machines.sizes[:, 0].max(initial=1))
     value, labels = np.full((batch, starts), -np.inf), np.zeros((batch, starts, p.num_positions), np.int64)
     status = np.zeros(batch, np.int64)
     _run(dense_max.argmax, p.arrays, machines, 2, value, labels, status)
     raise_for(status)
-    return torch.from_numpy(labels), torch.from_numpy(value)
+    return Found(torch.from_numpy(labels).transpose(0, 1), torch.from_numpy(np.isfinite(value.T)))
 
 
 def best(p: Parts, k: int) -> Found:
     """The k best outputs (k, B, T), best first, and whether there are so many (k, B)."""
     if k > 1:
         return ranked(p, topk(p, k) if p.num_positions else None, k)
-    labels, value = argmax(p, p.machines)
-    return Found(labels.transpose(0, 1), value.T.isfinite())
+    return argmax(p, p.machines)
 
 
 def topk(p: Parts, k: int) -> Tensor:
