@@ -262,12 +262,10 @@ def forward(
                 dots_one(weights, beta_one, begin[t], ahead_one, row, rows, blocks, level)
             else:
                 dots(weights, beta, here, ahead, at, S, rows, blocks, level)
-            for h in range(rows):
+            out = g_levels[b, t] if want_levels else g_table[b]
+            for h in range(rows if want_levels or tabled else 0):
                 for y in range(K):
-                    if want_levels:
-                        g_levels[b, t, h, y] = level[h, y]
-                    if want_table and tabled:
-                        g_table[b, h, y] += level[h, y]
+                    out[h, y] += level[h, y]
     if want_table and plain:
         add_shared(beta_one, ahead_one, order - 1, length, shared, level)
         for h in range(H):
@@ -301,12 +299,9 @@ def log_partition(
 
 
 @kernel
-def pick(row: Array, uniform: float) -> int:
-    """The label at which the running sum of row passes uniform times its whole; never one of weight 0."""
-    total, label = 0.0, -1
-    for y in range(row.shape[0]):
-        total += row[y]
-    remaining = uniform * total
+def pick(row: Array, remaining: float) -> int:
+    """The label at which the running sum of row passes `remaining`; never one of weight 0."""
+    label = -1
     for y in range(row.shape[0]):
         if row[y] > 0.0 and (label < 0 or remaining >= 0.0):
             label = y
@@ -320,10 +315,10 @@ def draw(
 ) -> None:
     """labels[:, b] by inverting P(y | h, s) at uniforms[:, b]. Cost L * K a draw.
 
-    P(y | h, s) is E[h, y] * a(h', s), but for a factor. places (n, 2) are the h and s where each draw stands.
+    P(y | h, s) = E[h, y] * a(h', s) / (norm * beta(h, s)). places (n, 2) are the h and s where each draw stands.
     """
     K, H, order, i = num_labels(p), num_histories(p), p.order, machine_of(m, b)
-    draws, blocks, beta, ahead = labels.shape[0], max(1, H // K), room.beta, room.ahead
+    draws, blocks, beta, ahead, next_state = labels.shape[0], max(1, H // K), room.beta, room.ahead, m.next_state
     for n in range(draws):
         places[n, 0], places[n, 1] = 0, 0
     for t in range(p.lengths[b]):
@@ -337,16 +332,16 @@ def draw(
             )  # fmt: skip
         if not shared:
             fill_level(p.table, b, t, order > 1 and not p.shared, num_rows(p, t), room.level)
-        weights = room.shared if shared else room.level
+        weights, norm, here = room.shared if shared else room.level, room.norm[t], H * room.begin[t]
         for n in range(draws):
             h, s = places[n, 0], places[n, 1]
-            first = at + h % blocks * K * S + s
+            first = at + (h % blocks * K * S if blocks > 1 else 0) + s  # a remainder costs as much as all the rest
             for y in range(K):
                 row[y] = weights[h, y] * ahead[first + y * S]
-            label = pick(row, uniforms[n, b, t])
+            label = pick(row, uniforms[n, b, t] * norm * beta[here + h * S + s])
             labels[n, b, t] = label
-            places[n, 0] = (h * K + label) % H
-            places[n, 1] = m.next_state[arc + classes[label] * S + s]
+            places[n, 0] = label if H == K else (h * K + label) % H
+            places[n, 1] = next_state[arc + classes[label] * S + s]
 
 
 @kernel

@@ -146,11 +146,11 @@ def sample(
         for n in range(labels.shape[0]):
             h, s = 0, 0
             for t in range(p.lengths[b]):
-                there = table_of(beta, H * begin[t + 1], H, m.sizes[i, t + 1])
+                S, there = m.sizes[i, t], table_of(beta, H * begin[t + 1], H, m.sizes[i, t + 1])
                 fill_scores(p, b, t, num_rows(p, t), unary, level)
-                top = fill_arcs(p, m, b, t, h, s, level, there, row)
+                fill_arcs(p, m, b, t, h, s, level, there, row)
                 for y in range(K):
-                    row[y] = exponential(row[y] - top)
+                    row[y] = exponential(row[y] - beta[H * begin[t] + h * S + s])
                 label = pick(row, uniforms[n, b, t])
                 labels[n, b, t] = label
                 s = m.next_state[arc_of(m, i, t, s, label)]

@@ -32,7 +32,7 @@ from structloss.kernels.types import NOT_A_NUMBER, OK, Array, Ints
 
 @kernel
 def score(p: Potentials, y: Ints, value: Array, status: Ints) -> None:
-    """value (n, B) = the score of each output y (n, B, T). Cost L an output."""
+    """value (n, B) = the score of each output y (n, B, T), -inf of a row of -1, which is none. Cost L an output."""
     K, H = num_labels(p), num_histories(p)
     has_unary, pinned, dense = p.unary.size > 0, p.pinned.size > 0, p.table.size > 0 and not p.shared
     first_shared = p.order - 1 if p.table.size and p.shared else num_positions(p)
@@ -45,6 +45,9 @@ def score(p: Potentials, y: Ints, value: Array, status: Ints) -> None:
                 total += p.end[y[n, b, length - 1]]
             for t in range(length):
                 label = y[n, b, t]
+                if label < 0:
+                    total = -np.inf
+                    break
                 if has_unary:
                     total += p.unary[b, t, label]
                 if dense:

@@ -173,12 +173,10 @@ class LinearChain(Structure):
 
     def _score(self, choices: Tensor) -> Tensor:
         # Under torch.compile the gather of the torch engine is the faster graph.
-        compiling = torch.compiler.is_compiling()
-        score = native_engine.score if self._native and not compiling else torch_engine.score
+        if self._native and not torch.compiler.is_compiling():
+            return native_engine.score(self._parts, choices)
+        value = torch_engine.score(self._parts, choices.clamp(min=0))
         absent = choices[..., :1] < 0  # a row of -1: there is no output
-        if not compiling and not absent.any():
-            return score(self._parts, choices)
-        value = score(self._parts, choices.clamp(min=0))
         return torch.where(absent.any(2) & (self.lengths > 0), -math.inf, value)
 
     def _best(self, k: int) -> Found:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structloss.kernels import dense, dense_log, dense_max, lanes
 from structloss.kernels.levels import Machines, Potentials, walk
-from structloss.kernels.types import LARGEST, NOT_A_NUMBER, OK, PLUS_INFINITY, UNSAFE
+from structloss.kernels.types import DONE, LARGEST, NOT_A_NUMBER, OK, PLUS_INFINITY, UNSAFE
 from structloss.kernels.workers import run
 from structloss.structures import derivatives
 from structloss.structures.base import Found
@@ -82,10 +82,11 @@ def _log_partition(
         groups, steps = -(-batch // lanes.LANES), batch * T * K * (K // 4 + 2) * passes
         threads = torch.get_num_threads()
         run(lanes.log_partition, threads, groups, steps, p, wanted, value, *gradients[:2], status)
-    for kernel, left in ((dense.log_partition, OK), (dense_log.log_partition, UNSAFE)):
-        if batch and status.max() >= left:
-            _run(kernel, p, m, passes, wanted, value, *gradients, status)
-    raise_for(status)
+    if status.max(initial=DONE) > DONE:
+        for kernel in (dense.log_partition, dense_log.log_partition):
+            if kernel is dense.log_partition or status.max() == UNSAFE:
+                _run(kernel, p, m, passes, wanted, value, *gradients, status)
+        raise_for(status)
     return value, *gradients
 
 
