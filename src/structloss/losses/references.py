@@ -161,7 +161,9 @@ def as_padded(labels: Labels, name: str, device: torch.device | None = None) -> 
 
 def is_sets(labels: Labels) -> bool:
     """Whether these are sets of labels, a boolean tensor (B, U, K)."""
-    return isinstance(labels, Tensor | np.ndarray) and labels.dtype in (torch.bool, np.dtype(bool))
+    if isinstance(labels, Tensor):
+        return labels.dtype is torch.bool
+    return isinstance(labels, np.ndarray) and labels.dtype == np.bool_
 
 
 def as_strings(labels: Labels, batch: int, name: str = "reference", positions: Positions | None = None) -> list[String]:
@@ -199,7 +201,7 @@ def as_strings(labels: Labels, batch: int, name: str = "reference", positions: P
 
 def as_aligned(labels: Labels, positions: Positions, num_labels: int, name: str = "reference") -> Tensor:
     """Labels (B, T), one for each position that counts, those first: 0 to K - 1, or UNKNOWN; or sets (B, T, K)."""
-    batch, width, device = len(positions.lengths), positions.width, positions.lengths.device
+    batch, width, device = positions.lengths.shape[0], positions.width, positions.lengths.device
     if is_sets(labels):
         sets = _checked_sets(labels, batch, name).to(device)
         if sets.shape[1:] != (width, num_labels):

@@ -89,7 +89,10 @@ def _result(name: str, tensors: Sequence[Tensor], layout: Sequence[int], number:
         return [found] if isinstance(found, Tensor) else list(found)
     reference, *lengths = more
     rows = [row[:n] for row, n in zip(reference, lengths[0].tolist(), strict=True)] if lengths else reference
-    return [_OBJECTS[number].checked_values(s, rows)]
+    objective = _OBJECTS[number]
+    values = objective.values(s, rows)
+    objective.check(values, s, rows)
+    return [values]
 
 
 def _assembled(tensors: Sequence[Tensor], layout: Sequence[int]) -> tuple[list[Any], list[int], list[Tensor]]:

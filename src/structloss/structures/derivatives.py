@@ -55,9 +55,10 @@ def once_only(x: Tensor, potentials: Sequence[Maybe]) -> Tensor:
     return apply(NoSecondDerivative, x, *potentials) if recorded else x
 
 
-def known(solve: Solve, potentials: Sequence[Maybe], owner: Owner = None) -> Tensor:
-    """The value (B,), whose gradient is computed with it."""
-    return apply(_KnownGradient, solve, _owners(owner, len(potentials)), *_followed(potentials))
+def known(solve: Solve, potentials: Sequence[Maybe], owner: Owner = None, arrays: Any = None) -> Tensor:
+    """The value (B,), whose gradient is computed with it; `arrays`: what `solve` reads, where that is there already."""
+    arrays = [_array(x) for x in potentials] if arrays is None else arrays
+    return apply(_KnownGradient, solve, arrays, _owners(owner, len(potentials)), *_followed(potentials))
 
 
 def expectation(solve: Solve, p: Sequence[Maybe], f: Sequence[Maybe], owner: Owner = None) -> Tensor:
@@ -79,10 +80,10 @@ def _followed(potentials: Sequence[Maybe]) -> Sequence[Maybe]:
 
 class _KnownGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, solve: Solve, owners: Sequence[Maybe], *potentials: Maybe) -> Tensor:
+    def forward(ctx: Any, solve: Solve, arrays: Any, owners: Sequence[Maybe], *potentials: Maybe) -> Tensor:
         ctx.save_for_backward(*potentials)
-        ctx.solve, ctx.owners, ctx.needs = solve, owners, ctx.needs_input_grad[2:]
-        value, ctx.gradients = solve([_array(x) for x in potentials], ctx.needs)
+        ctx.solve, ctx.owners, ctx.needs = solve, owners, ctx.needs_input_grad[3:]
+        value, ctx.gradients = solve(arrays, ctx.needs)
         return _as(torch.from_numpy(value), potentials)
 
     @staticmethod
@@ -96,7 +97,7 @@ class _KnownGradient(torch.autograd.Function):
             None if x is None or not needed else weighed(weights, own, x, owner)
             for x, own, needed, owner in zip(potentials, gradients, ctx.needs, ctx.owners, strict=True)
         ]
-        return None, None, *guard(found, potentials)
+        return None, None, None, *guard(found, potentials)
 
 
 class _Expectation(torch.autograd.Function):

@@ -153,7 +153,7 @@ class LinearChain(Structure):
 
     @property
     def _native(self) -> bool:
-        return is_native(self.device)
+        return is_native(self._parts.lengths.device)
 
     @property
     def _engine(self) -> Engine[Parts]:
@@ -309,7 +309,7 @@ class LinearChain(Structure):
         if labels.dtype == torch.bool:
             return self._forbidding(~labels)
         if p.pinned is None:
-            return self._like(p.replace(pinned=labels))
+            return self._like(p.given(labels))
         # What is asked twice must agree twice: a label that was fixed before stays fixed, and clashes forbid.
         clash = (p.pinned >= 0) & (labels >= 0) & (p.pinned != labels) & p.within
         both = self._like(p.replace(pinned=torch.where(p.pinned >= 0, p.pinned, labels)))
