@@ -5,7 +5,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ class Order:
     order: tuple[int, ...] | None
     cells: float
     width: int  # the most variables in a separator
+    plan: Plan | None = None  # its buckets
 
 
 def find_order(sizes: Sequence[int], scopes: Sequence[Sequence[int]], most: float) -> Order:
@@ -101,17 +102,14 @@ def _strides(extents: Sequence[int]) -> list[int]:
     return result
 
 
-def elimination(sizes: Ints, slots: Ints, scope: Ints, most: float) -> tuple[Order, Plan | None]:
-    """The order, and its plan unless more than `most` cells are needed. Graphs that were met before are remembered.
-
-    Factor f is over the variables scope[slots[f] : slots[f + 1]].
-    """
+def remembered_order(sizes: Ints, slots: Ints, scope: Ints, most: float) -> Order:
+    """The order of a graph whose factor f is over the variables scope[slots[f] : slots[f + 1]], found once."""
     return _remembered(sizes.tobytes(), slots.tobytes(), scope.tobytes(), most)
 
 
 @functools.lru_cache(512)
-def _remembered(*key: Any) -> tuple[Order, Plan | None]:
+def _remembered(*key: Any) -> Order:
     sizes, slots, flat = (np.frombuffer(x, np.int64).tolist() for x in key[:3])
     scopes = [flat[a:b] for a, b in itertools.pairwise(slots)]
-    order = find_order(sizes, scopes, key[3])
-    return order, None if order.order is None else plan_of(sizes, scopes, order.order)
+    found = find_order(sizes, scopes, key[3])
+    return found if found.order is None else replace(found, plan=plan_of(sizes, scopes, found.order))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from structloss.losses import LocalLoss, Loss, MachineLoss
-from structloss.losses.references import UNKNOWN, Labels, Positions, String, as_aligned, as_strings
+from structloss.losses.references import UNKNOWN, Labels, Positions, as_aligned, as_aligned_strings, as_strings
 from structloss.structures.base import Found, Strata, Structure
 from structloss.structures.checks import check_count, check_over, check_scale, check_shape
 from structloss.structures.factor_graph import relaxation
@@ -19,6 +19,7 @@ from structloss.structures.factor_graph.parts import Ints, Parts
 from structloss.structures.factor_graph.readers import Reader, Reading, attached
 from structloss.structures.factor_graph.relaxation import Certificate, Solution
 from structloss.structures.factor_graph.search import ranked, strata
+from structloss.structures.tensors import drawn
 
 Added = tuple[tuple[Reading, float], ...]  # what losses of strings add, each with its scale
 
@@ -216,11 +217,10 @@ class FactorGraph(Structure):
             return relaxation.whole(p, self._whole(self._only[None])[0], exists.cpu().numpy())
         found = self._inference.solve(p)
         self._check_hard(found.certificate.dual > -math.inf)
-        lost = self._inference.lost(found.certificate)
-        if self._hard and lost.any():
+        if self._hard and found.lost is not None and found.lost.any():
             raise ValueError(
-                f"example {int(lost.int().argmax())}: the relaxation met no point that the hard factors allow; if "
-                'there is one, method="exact" or "ilp" finds it'
+                f"example {int(found.lost.int().argmax())}: the relaxation met no point that the hard factors allow; "
+                'if there is one, method="exact" or "ilp" finds it'
             )
         return found
 
@@ -285,9 +285,7 @@ class FactorGraph(Structure):
         check_count(n, "n")
         probability = self.relaxed()
         uniforms = torch.rand((n, *probability.shape[:2]), generator=generator, device=probability.device)
-        cumulative = probability.cumsum(2) / probability.sum(2, keepdim=True).clamp(min=1e-12)
-        labels = (uniforms[..., None] >= cumulative).sum(3)
-        return torch.where(self._positions.within, torch.minimum(labels, self._sizes - 1), -1)
+        return torch.where(self._positions.within, drawn(probability.log(), uniforms), -1)
 
     def relaxed_loss(self, loss: Loss, reference: Labels) -> Tensor:
         r"""The expected loss (B,) of `round()`; for a sum over variables L(y, r) of McAllester 2010, section 4.
@@ -331,24 +329,19 @@ class FactorGraph(Structure):
             )
         return labels
 
-    def _written(self, loss: Loss, reference: Labels) -> list[String]:
-        """References as strings: of a sum over labels one label for each variable, of others as many as they have."""
-        positions = self._positions
-        if isinstance(loss, MachineLoss):
-            return as_strings(reference, self._batch, positions=positions)
-        labels = self._reference(reference)
-        if labels.dtype == torch.bool:
-            return as_strings(labels & positions.within[..., None], self._batch)
-        return [row[:n].cpu().numpy() for row, n in zip(labels, self._base.topology.visible.tolist(), strict=True)]
-
     def _reading(self, loss: Loss, reference: Labels, absolute: bool) -> Reading:
         """The machines of a loss, which read the variables in their order."""
-        if not isinstance(loss, LocalLoss | MachineLoss):
+        if isinstance(loss, MachineLoss):  # references have lengths of their own
+            strings = as_strings(reference, self._batch, positions=self._positions)
+        elif isinstance(loss, LocalLoss):
+            self._reference(reference)
+            strings = as_aligned_strings(reference, self._positions, self.num_labels)
+        else:
             raise TypeError(f"loss: got {loss!r}, but wanted a loss that a factor graph can carry, such as Hamming()")
         t = self._base.topology
         readers: dict[tuple[object, ...], Reader] = {}
         keys = []
-        for string, sizes, n in zip(self._written(loss, reference), t.extents, t.visible.tolist(), strict=True):
+        for string, sizes, n in zip(strings, t.extents, t.visible.tolist(), strict=True):
             keys.append((string.shape, string.tobytes(), sizes[:n].tobytes()))
             if keys[-1] not in readers:
                 machine = loss.machine(string, self.num_labels, n, absolute)
@@ -407,8 +400,7 @@ class FactorGraph(Structure):
             struck = (wanted != UNKNOWN)[..., None] & (labels != wanted[..., None])
             if (~within | (wanted != UNKNOWN)).all():
                 only = torch.where(within, wanted, -1)
-        if self._only is not None and (only is None or torch.equal(only, self._only)):
-            only = self._only
+        only = only if self._only is None else self._only  # of two that differ neither is left
         scores = self._base.scores.masked_fill(self._base.flat(struck), -math.inf)
         return self._like(self._base.with_scores(scores), self._added, only)
 

@@ -11,7 +11,7 @@ from structloss.structures.engine import is_native
 from structloss.structures.factor_graph import beliefs, native_engine, relaxation, torch_engine
 from structloss.structures.factor_graph.native_engine import Plans
 from structloss.structures.factor_graph.parts import Parts, Topology
-from structloss.structures.factor_graph.relaxation import Certificate, Solution
+from structloss.structures.factor_graph.relaxation import Solution
 
 Method = Literal["auto", "exact", "lp", "bp", "ilp"]
 Solver = Literal["dual", "highs"]
@@ -25,6 +25,7 @@ class Inference:
     """What finds maxima and sums; what a strategy does not give is an error with a sentence."""
 
     name: ClassVar[str]
+    is_certain: ClassVar[bool] = False  # whether maxima are the best outputs
 
     def _refusal(self, operation: str, wanted: str) -> NotImplementedError:
         return NotImplementedError(f'{operation}: method="{self.name}" does not give it; wanted {wanted}')
@@ -37,13 +38,11 @@ class Inference:
         """The best answers, each with a certificate."""
         raise self._refusal("max", '"exact", "lp" or "ilp"')
 
-    def lost(self, c: Certificate) -> Tensor:
-        """Where no point was met that is allowed, (B,)."""
-        return torch.zeros_like(c.converged)
-
     def certain(self, operation: str, t: Topology) -> "Inference":
         """A strategy whose answers are the best outputs for sure, for operations that ask again and again."""
-        raise self._refusal(operation, '"exact" or "ilp"')
+        if not self.is_certain:
+            raise self._refusal(operation, '"exact" or "ilp"')
+        return self
 
     def log_partition(self, p: Parts) -> Tensor:
         """log Z, (B,), differentiable."""
@@ -63,39 +62,35 @@ class Exact(Inference):
     """Variable elimination, of at most so many cells an example."""
 
     name = "exact"
+    is_certain = True
     most: float = MOST
 
     def fits(self, t: Topology) -> bool:
         """Whether it takes no more cells."""
-        return all(plan is not None for _, _, plan in t.orders(self.most))
+        return all(order.plan is not None for _, order in t.orders(self.most))
 
-    def cells(self, t: Topology) -> tuple[float, int]:
-        """The most cells of an example, and the greatest tree-width."""
-        orders = [order for _, order, _ in t.orders(self.most)]
-        return max((order.cells for order in orders), default=0.0), max((order.width for order in orders), default=0)
+    def cells(self, t: Topology) -> float:
+        """The most cells of an example."""
+        return max((order.cells for _, order in t.orders(self.most)), default=0.0)
 
     def described(self, t: Topology) -> str:
-        cells, width = self.cells(t)
-        return f"exact: elimination visits {cells:.0f} cells an example, tree-width {width}"
-
-    def certain(self, operation: str, t: Topology) -> Inference:
-        return self
+        width = max((order.width for _, order in t.orders(self.most)), default=0)
+        return f"exact: elimination visits {self.cells(t):.0f} cells an example, tree-width {width}"
 
     def _plans(self, operation: str, t: Topology) -> Plans:
         plans = []
-        for group, order, plan in t.orders(self.most):
-            if plan is None:
+        for group, order in t.orders(self.most):
+            if order.plan is None:
                 other = 'method="bp" approximates log_partition and marginals, method="lp" bounds max'
                 raise ValueError(
                     f"{operation}: example {group[0]} needs more than {order.cells:.2g} cells to eliminate its "
                     f"variables (tree-width {order.width} or more), but the most is {self.most:.2g}; {other}"
                 )
-            plans.append((group, plan))
+            plans.append((group, order.plan))
         return plans
 
-    def solve(self, p: Parts) -> Solution:
-        argmax = native_engine.argmax if is_native(p.scores.device) else torch_engine.argmax
-        return relaxation.whole(p, *argmax(p, self._plans("max", p.topology)))
+    def solve(self, p: Parts) -> Solution:  # nothing is differentiated here: the kernels serve every device
+        return relaxation.whole(p, *native_engine.argmax(p, self._plans("max", p.topology)))
 
     def log_partition(self, p: Parts) -> Tensor:
         log_partition = native_engine.log_partition if is_native(p.scores.device) else torch_engine.log_partition
@@ -106,10 +101,9 @@ class Exact(Inference):
         return expectation(p, f, self._plans("expectation", p.topology))
 
     def draw(self, p: Parts, n: int, generator: torch.Generator | None) -> Found:
-        sample = native_engine.sample if is_native(p.scores.device) else torch_engine.sample
         device, shape = p.scores.device, (n, len(p.topology.sizes))
         uniforms = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
-        labels, exists = sample(p, self._plans("sample", p.topology), uniforms)
+        labels, exists = native_engine.sample(p, self._plans("sample", p.topology), uniforms)
         return Found(p.topology.outputs(labels).to(device), torch.from_numpy(exists).to(device))
 
 
@@ -127,23 +121,18 @@ class Relaxed(Inference):
     def solve(self, p: Parts) -> Solution:
         return relaxation.dual(p, self.tolerance, _SWEEPS) if self.solver == "dual" else _by_highs(p, integral=False)
 
-    def lost(self, c: Certificate) -> Tensor:
-        return ~c.converged & (c.violation > self.tolerance)
-
 
 class Integer(Inference):
     """Integer programming by HiGHS."""
 
     name = "ilp"
+    is_certain = True
 
     def described(self, t: Topology) -> str:
         return "ilp, by highs"
 
     def solve(self, p: Parts) -> Solution:
         return _by_highs(p, integral=True)
-
-    def certain(self, operation: str, t: Topology) -> Inference:
-        return self
 
 
 @dataclass(frozen=True)
@@ -169,13 +158,10 @@ class Auto(Exact):
     def described(self, t: Topology) -> str:
         if self.fits(t):
             return super().described(t)
-        return f"{self.relaxed.described(t)}: elimination would visit more than {self.cells(t)[0]:.2g} cells an example"
+        return f"{self.relaxed.described(t)}: elimination would visit more than {self.cells(t):.2g} cells an example"
 
     def solve(self, p: Parts) -> Solution:
         return super().solve(p) if self.fits(p.topology) else self.relaxed.solve(p)
-
-    def lost(self, c: Certificate) -> Tensor:
-        return self.relaxed.lost(c)
 
     def certain(self, operation: str, t: Topology) -> Inference:
         if not self.fits(t):

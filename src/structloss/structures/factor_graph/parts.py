@@ -1,6 +1,7 @@
 """What factor graphs are made of, as the engines read them: flat scores, and the graphs of a batch in one row."""
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -10,22 +11,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.kernels.elimination import Plan
 from structloss.kernels.factors import Graph, Slots
 from structloss.structures.derivatives import apply
-from structloss.structures.factor_graph.elimination import Order, elimination
+from structloss.structures.factor_graph.elimination import Order, remembered_order
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 class Block(NamedTuple):
-    """Some variables, with the scores of their labels, or some factors, with those of the cells of their tables."""
+    """Some variables, with the scores of their labels, and factors, with those of the cells of their tables."""
 
     owner: Ints  # (n,): the example of each
     sizes: Ints  # (n,): how many scores each has
     scores: Tensor  # (sum of the sizes,)
-    arity: Ints  # (n,): how many variables a factor is over; 0 for variables themselves
+    arity: Ints  # (n,): how many variables a factor is over; 0 for a variable itself
     scopes: Ints  # (sum of the arities,): these variables by their number in the example
 
     @classmethod
@@ -33,19 +33,11 @@ class Block(NamedTuple):
         """A block of variables."""
         return cls(owner, sizes, scores, np.zeros_like(sizes), sizes[:0])
 
-    def of_examples(self, index: Ints, batch: int) -> "Block":
-        """Those of some of the examples, which are numbered anew."""
-        counts = np.bincount(self.owner, minlength=batch)
-        owner = np.repeat(np.arange(len(index)), counts[index])
-        return self.reordered(_pieces(counts, index))._replace(owner=owner)
-
-    def reordered(self, order: Ints) -> "Block":
+    def taken(self, order: Ints) -> "Block":
         """Some of them, or all, in another order."""
         at = torch.from_numpy(_pieces(self.sizes, order)).to(self.scores.device)
-        scores = apply(_Reordered, self.scores, at)
-        return Block(
-            self.owner[order], self.sizes[order], scores, self.arity[order], self.scopes[_pieces(self.arity, order)]
-        )
+        scopes = self.scopes[_pieces(self.arity, order)]
+        return Block(self.owner[order], self.sizes[order], apply(_Taken, self.scores, at), self.arity[order], scopes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,20 +60,20 @@ class Topology:
         return np.diff(self.graph.labels)
 
     @functools.cached_property
-    def owners(self) -> tuple[Ints, Ints]:
-        """The example of each variable, (V,), and of each factor, (F,)."""
-        g, examples = self.graph, np.arange(self.batch)
-        return np.repeat(examples, np.diff(g.variables)), np.repeat(examples, np.diff(g.factors))
+    def begin(self) -> Ints:
+        """Where the scores of each variable, and then of each factor, begin, (V + F + 1,)."""
+        return np.append(self.graph.labels[:-1], self.graph.cells)
 
     @functools.cached_property
     def used_owner(self) -> Ints:
         """The example of each score that an assignment uses: one of every variable and factor, (V + F,)."""
-        return np.concatenate(self.owners)
+        counts = np.diff([self.graph.variables, self.graph.factors])
+        return np.repeat(np.tile(np.arange(self.batch), 2), counts.ravel())
 
     @functools.cached_property
     def owner(self) -> Ints:
         """The example of each score."""
-        return np.repeat(self.used_owner, np.append(self.sizes, np.diff(self.graph.cells)))
+        return np.repeat(self.used_owner, np.diff(self.begin))
 
     @functools.cached_property
     def variable_at(self) -> Ints:
@@ -123,16 +115,20 @@ class Topology:
 
     def places(self, whole: Ints) -> Ints:
         """Where the scores that assignments (n, V) use stand: of their labels and of their cells, (n, V + F)."""
-        g = self.graph
-        if not len(g.scope):
-            return g.labels[:-1] + whole
-        offsets = np.add.reduceat(whole[:, g.scope] * self.links.inner, g.slots[:-1], 1)
-        return np.concatenate([g.labels[:-1] + whole, g.cells[:-1] + offsets], 1)
+        g, cells = self.graph, whole[:, :0]
+        if len(g.scope):
+            cells = np.add.reduceat(whole[:, g.scope] * self.links.inner, g.slots[:-1], 1)
+        places: Ints = self.begin[:-1] + np.concatenate([whole, cells], 1)
+        return places
 
     def outputs(self, whole: Ints) -> Tensor:
         """Outputs (n, B, N) of assignments (n, V); -1 beyond."""
         padded = np.pad(whole, ((0, 0), (0, 1)), constant_values=-1)
         return torch.from_numpy(padded[:, self.variable_at])
+
+    def most_probable(self, mu: Floats) -> Ints:
+        """The label (V,) of each variable that has most, of a number for each score."""
+        return np.array([mu[a:b].argmax() for a, b in itertools.pairwise(self.graph.labels)], np.int64)
 
     def local(self, b: int) -> tuple[Ints, Ints, Ints]:
         """The sizes, slots and scope of one example's graph, counted from its own first."""
@@ -149,9 +145,9 @@ class Topology:
             groups.setdefault(tuple(x.tobytes() for x in (*self.local(b), self.visible[b])), []).append(b)
         return [np.array(group) for group in groups.values()]
 
-    def orders(self, most: float) -> list[tuple[Ints, Order, Plan | None]]:
+    def orders(self, most: float) -> list[tuple[Ints, Order]]:
         """For examples with the same graph how to eliminate their variables."""
-        return [(group, *elimination(*self.local(int(group[0])), most)) for group in self.same]
+        return [(group, remembered_order(*self.local(int(group[0])), most)) for group in self.same]
 
 
 @dataclass(frozen=True)
@@ -162,42 +158,41 @@ class Parts:
     scores: Tensor  # flat: the labels of all variables, then the cells of all tables
 
     @classmethod
-    def of(cls, variables: Sequence[Block], factors: Sequence[Block], batch: int, width: int, num_labels: int) -> Self:
+    def of(cls, blocks: Sequence[Block], batch: int, width: int, num_labels: int) -> Self:
         """Put blocks together, example by example."""
-        graph, scores = _assembled(variables, factors, batch)
+        graph, scores = _assembled(blocks, batch)
         return cls(Topology(graph, np.diff(graph.variables), width, num_labels), scores)
 
-    def _with(self, variables: Sequence[Block], factors: Sequence[Block], visible: Ints) -> Self:
-        graph, scores = _assembled(variables, factors, len(visible))
+    def _with(self, blocks: Sequence[Block], visible: Ints) -> Self:
+        graph, scores = _assembled(blocks, len(visible))
         return type(self)(replace(self.topology, graph=graph, visible=visible), scores)
 
-    def extended(self, hidden: Sequence[Block], factors: Sequence[Block]) -> Self:
+    def extended(self, blocks: Sequence[Block]) -> Self:
         """With hidden variables and further factors."""
-        own = self._blocks  # what was there comes first
-        return self._with([own[0], *hidden], [own[1], *factors], self.topology.visible)
+        return self._with([self._block, *blocks], self.topology.visible)  # what was there comes first
 
     def bare(self, scores: Tensor) -> Self:
         """The variables that are not hidden, by themselves, with scores (B, N, K)."""
         t = self.topology
         owner, number = (t.variable_at >= 0).nonzero()
         flat = scores[torch.from_numpy(t.label_at >= 0).to(scores.device)]
-        return self._with([Block.variables(owner, t.extents[owner, number], flat)], [], t.visible)
+        return self._with([Block.variables(owner, t.extents[owner, number], flat)], t.visible)
 
     def examples(self, index: Ints) -> Self:
         """Some of the examples."""
-        variables, factors = (x.of_examples(index, self.batch) for x in self._blocks)
-        return self._with([variables], [factors], self.topology.visible[index])
+        whole = self._block
+        counts = np.bincount(whole.owner, minlength=self.batch)
+        taken = whole.taken(np.argsort(whole.owner, kind="stable")[_pieces(counts, index)])
+        owner = np.repeat(np.arange(len(index)), counts[index])
+        return self._with([taken._replace(owner=owner)], self.topology.visible[index])
 
     @property
-    def _blocks(self) -> tuple[Block, Block]:
+    def _block(self) -> Block:
         """Its variables and its factors."""
         t, g = self.topology, self.graph
-        labels, arity = int(g.labels[-1]), np.diff(g.slots)
-        scopes = g.scope - np.repeat(g.variables[t.owners[1]], arity)
-        return (
-            Block.variables(t.owners[0], t.sizes, self.scores[:labels]),
-            Block(t.owners[1], np.diff(g.cells), self.scores[labels:], arity, scopes),
-        )
+        arity = np.append(np.zeros_like(t.sizes), np.diff(g.slots))
+        scopes = g.scope - np.repeat(g.variables[t.used_owner], arity)
+        return Block(t.used_owner, np.diff(t.begin), self.scores, arity, scopes)
 
     @property
     def graph(self) -> Graph:
@@ -245,7 +240,7 @@ def _starts(sizes: Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
-class _Reordered(torch.autograd.Function):
+class _Taken(torch.autograd.Function):
     """x[order]. It saves no tensor, so that one graph may be differentiated again and again."""
 
     @staticmethod
@@ -258,23 +253,18 @@ class _Reordered(torch.autograd.Function):
         return g.new_zeros(ctx.size).index_add(0, ctx.order, g), None
 
 
-def _assembled(variables: Sequence[Block], factors: Sequence[Block], batch: int) -> tuple[Graph, Tensor]:
-    """The graphs of all blocks, example by example, and their scores."""
-    v = _row(variables)
-    f = _row(factors or [Block.variables(v.owner[:0], v.sizes[:0], v.scores[:0])])
-    begin, factors_begin = (_starts(np.bincount(x.owner, minlength=batch)) for x in (v, f))
-    labels, scope = _starts(v.sizes), f.scopes + np.repeat(begin[f.owner], f.arity)
-    graph = Graph(begin, factors_begin, labels, labels[-1] + _starts(f.sizes), _starts(f.arity), scope)
-    return graph, torch.cat([v.scores, f.scores])
-
-
-def _row(blocks: Sequence[Block]) -> Block:
-    """All of some blocks, example by example."""
-    columns = list(zip(*blocks, strict=True))
-    owner, sizes, arity, scopes = (np.concatenate(columns[i]) for i in (0, 1, 3, 4))
-    whole = Block(owner, sizes, torch.cat(columns[2]), arity, scopes)
-    order = np.argsort(whole.owner, kind="stable")
-    return whole.reordered(order) if (np.diff(order) != 1).any() else whole
+def _assembled(blocks: Sequence[Block], batch: int) -> tuple[Graph, Tensor]:
+    """The graphs of all blocks and their scores: variables, then factors, example by example."""
+    owner, sizes, scores, arity, scopes = zip(*blocks, strict=True)
+    ints = (np.concatenate(x) for x in (owner, sizes, arity, scopes))
+    whole = Block(next(ints), next(ints), torch.cat(scores), *ints)
+    order = np.lexsort((whole.owner, whole.arity > 0))
+    whole = whole.taken(order) if (np.diff(order) != 1).any() else whole
+    number, at = np.count_nonzero(whole.arity == 0), _starts(whole.sizes)
+    kinds = whole.owner[:number], whole.owner[number:]
+    variables, factors = (_starts(np.bincount(x, minlength=batch)) for x in kinds)
+    scope = whole.scopes + np.repeat(variables[whole.owner], whole.arity)
+    return Graph(variables, factors, at[: number + 1], at[number:], _starts(whole.arity[number:]), scope), whole.scores
 
 
 def _pieces(sizes: Ints, order: Ints) -> Ints:
