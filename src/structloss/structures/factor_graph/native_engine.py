@@ -1,4 +1,4 @@
-"""Factor graphs by compiled kernels, on the CPU: sums with first derivatives, and for any device maxima and draws."""
+"""Factor graphs by compiled kernels: exact values and first derivatives on the CPU."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -58,5 +58,5 @@ def argmax(p: Parts, plans: Plans) -> tuple[Ints, NDArray[np.bool_]]:
 def sample(p: Parts, plans: Plans, uniforms: Tensor) -> tuple[Ints, NDArray[np.bool_]]:
     """The labels (n, V) of assignments drawn at uniforms (n, V); whether there is any (B,)."""
     labels, exists = np.full(uniforms.shape, -1), np.empty(p.batch, np.int64)
-    _run(kernels.sample, plans, p, 1, p.array, uniforms.cpu().numpy(), labels, exists)
+    _run(kernels.sample, plans, p, 1, p.array, uniforms.numpy(), labels, exists)
     return labels, exists > 0
