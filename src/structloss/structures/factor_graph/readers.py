@@ -61,9 +61,10 @@ class Reader:
             return reader
         state, total = np.zeros(1, np.int64), np.zeros(1)
         for leads, gain in zip(following, gains, strict=True):
-            after = leads[state]
-            total = (total[:, None] + np.where(after >= 0, gain[state], np.nan)).ravel()
-            state = after.clip(0).ravel()
+            after = leads[state].ravel()
+            total = (total[:, None] + gain[state]).ravel()
+            total[after < 0] = np.nan
+            state = np.maximum(after, 0)
         return cls((variables,), (np.where(np.isnan(total), -1, 0)[None],), (total[None],))
 
     @property
@@ -153,8 +154,8 @@ class Reading:
 
         step[state] is the state after a no and after a yes, -1 for none; it may end in the states that it accepts.
         """
-        following = np.array(step)
-        steps = [following] * (len(variables) - 1) + [np.where(np.isin(following, accepts), following, -1)]
+        last = [[state if state in accepts else -1 for state in states] for states in step]
+        steps = [np.array(step)] * (len(variables) - 1) + [np.array(last)]
         steps[0] = steps[0][:1]
         reader = Reader.over(np.array(variables), steps, [np.zeros(x.shape) for x in steps])
         return cls(name, (reader,), np.zeros(batch, np.int64))
