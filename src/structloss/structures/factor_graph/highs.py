@@ -20,18 +20,12 @@ def program(p: Parts) -> tuple[Any, Floats]:
 
     Returns the matrix, which has a column for each score, and the right-hand side.
     """
-    g, s, variables = p.graph, p.topology.links, len(p.topology.sizes)
-    sizes, counts = np.diff(s.messages), np.diff(g.cells)[s.factor]
-    messages = np.arange(s.messages[-1])
+    variables, (label, message, cell) = len(p.topology.sizes), p.topology.entries
+    variable, messages = np.repeat(np.arange(variables), p.topology.sizes), np.arange(len(label))
     # One row for each message: the cells with that label, without the label itself.
-    slot = np.repeat(np.arange(len(counts)), counts)
-    cell = np.arange(len(slot)) - (np.cumsum(counts) - counts)[slot]
-    entry = s.messages[slot] + cell // s.inner[slot] % sizes[slot]
-    label = messages + np.repeat(g.labels[g.scope] - s.messages[:-1], sizes)
-    variable = np.repeat(np.arange(variables), p.topology.sizes)
-    rows = np.concatenate([variable, variables + entry, variables + messages])
-    columns = np.concatenate([np.arange(len(variable)), cell + g.cells[s.factor[slot]], label])
-    values = np.concatenate([np.ones(len(variable) + len(entry)), -np.ones(len(messages))])
+    rows = np.concatenate([variable, variables + message, variables + messages])
+    columns = np.concatenate([np.arange(len(variable)), cell, label])
+    values = np.concatenate([np.ones(len(variable) + len(cell)), -np.ones(len(messages))])
     matrix = sparse.csc_matrix((values, (rows, columns)), (variables + len(messages), len(p.scores)))
     return matrix, np.repeat([1.0, 0.0], [variables, len(messages)])
 

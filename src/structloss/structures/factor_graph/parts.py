@@ -113,6 +113,17 @@ class Topology:
             first.astype(np.int64), last.astype(np.int64), 1 / np.maximum(1, np.maximum(*chains)),
         )  # fmt: skip
 
+    @functools.cached_property
+    def entries(self) -> tuple[Ints, Ints, Ints]:
+        """Where the score of each message's label is, (M,); of each slot's cells the message, and where they are."""
+        g, s = self.graph, self.links
+        sizes, counts = np.diff(s.messages), np.diff(g.cells)[s.factor]
+        slot = np.repeat(np.arange(len(counts)), counts)
+        cell = np.arange(len(slot)) - _starts(counts)[slot]
+        message = s.messages[slot] + cell // s.inner[slot] % sizes[slot]
+        label = np.arange(s.messages[-1]) + np.repeat(g.labels[g.scope] - s.messages[:-1], sizes)
+        return label, message, cell + g.cells[s.factor[slot]]
+
     def places(self, whole: Ints) -> Ints:
         """Where the scores that assignments (n, V) use stand: of their labels and of their cells, (n, V + F)."""
         g, cells = self.graph, whole[:, :0]
