@@ -233,8 +233,8 @@ class FactorGraphBuilder:
             >>> g.build().argmax()
             tensor([[1, 1, 1]])
         """
-        several = [variables] if hasattr(variables, "__index__") and not _is_row(variables) else variables
-        several = _whole_numbers(several, "variables")
+        row = not hasattr(variables, "__index__") or (isinstance(variables, Tensor) and variables.dim() > 0)
+        several = _whole_numbers(variables if row else [variables], "variables")
         self._add_hard("implies", [consequence, *several], [(1, 2), (2, 1), (2, 2)], [2])
 
     def budget(self, variables: Sequence[int], most: int) -> None:
@@ -295,11 +295,6 @@ def _check_axes(scores: Tensor, number: int, wanted: str) -> None:
     if not isinstance(scores, Tensor) or scores.dim() != number:
         got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise ValueError(f"scores: got {got}, but wanted {wanted}")
-
-
-def _is_row(x: object) -> bool:
-    """Whether it is a tensor of several numbers, or of one in a row."""
-    return isinstance(x, Tensor) and x.dim() > 0
 
 
 def _whole_numbers(values: Any, name: str) -> list[int]:

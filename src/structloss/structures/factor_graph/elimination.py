@@ -4,6 +4,7 @@ import functools
 import heapq
 import itertools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -78,7 +79,8 @@ def plan_of(sizes: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequen
         for number, scope in waiting[i]:
             item.append(number)
             strides_at.append(len(strides))
-            own = dict(zip(scope, _strides([sizes[u] for u in scope]), strict=True))
+            apart = itertools.accumulate((sizes[u] for u in scope[::-1]), operator.mul, initial=1)  # last fastest
+            own = dict(zip(scope[::-1], apart, strict=False))
             strides += [own.get(u, 0) for u in (*others, v)]
         separator += others
         dims.append(len(separator))
@@ -92,14 +94,6 @@ def plan_of(sizes: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequen
         order, [sizes[v] for v in order], dims, separator, [sizes[u] for u in separator], items, item, strides_at,
         strides, messages, parent,
     )))  # fmt: skip
-
-
-def _strides(extents: Sequence[int]) -> list[int]:
-    """How far apart neighbouring labels of each axis are, the last axis fastest."""
-    result = [1] * len(extents)
-    for d in range(len(extents) - 2, -1, -1):
-        result[d] = result[d + 1] * extents[d + 1]
-    return result
 
 
 def remembered_order(sizes: Ints, slots: Ints, scope: Ints, most: float) -> Order:

@@ -40,7 +40,7 @@ class Block(NamedTuple):
         return Block(self.owner[order], self.sizes[order], apply(_Taken, self.scores, at), self.arity[order], scopes)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Topology:
     """The graphs of a batch, without scores. In each example the variables of outputs come first, then hidden ones."""
 
@@ -49,42 +49,21 @@ class Topology:
     width: int  # N: how many there are in outputs
     num_labels: int  # K: the most labels that one of them has
 
-    @property
-    def batch(self) -> int:
-        """How many examples there are."""
-        return len(self.visible)
-
-    @functools.cached_property
-    def sizes(self) -> Ints:
-        """How many labels each variable has, (V,)."""
-        return np.diff(self.graph.labels)
-
-    @functools.cached_property
-    def begin(self) -> Ints:
-        """Where the scores of each variable, and then of each factor, begin, (V + F + 1,)."""
-        return np.append(self.graph.labels[:-1], self.graph.cells)
-
-    @functools.cached_property
-    def used_owner(self) -> Ints:
-        """The example of each score that an assignment uses: one of every variable and factor, (V + F,)."""
-        counts = np.diff([self.graph.variables, self.graph.factors])
-        return np.repeat(np.tile(np.arange(self.batch), 2), counts.ravel())
+    def __post_init__(self) -> None:
+        g, number, self.batch = self.graph, np.arange(self.width), len(self.visible)
+        counts = np.diff([g.variables, g.factors])
+        self.sizes = np.diff(g.labels)  # (V,): how many labels each variable has
+        self.begin = np.append(g.labels[:-1], g.cells)  # (V + F + 1,): where the scores of variables and factors begin
+        # (V + F,): the example of each score that an assignment uses, one of every variable and factor.
+        self.used_owner = np.repeat(np.tile(np.arange(self.batch), 2), counts.ravel())
+        # (B, N): where the variables of outputs stand among all, -1 beyond; and how many labels each has, 1 beyond.
+        self.variable_at = np.where(number < self.visible[:, None], g.variables[:-1, None] + number, -1)
+        self.extents = np.where(self.variable_at < 0, 1, np.append(self.sizes, 1)[self.variable_at])
 
     @functools.cached_property
     def owner(self) -> Ints:
         """The example of each score."""
         return np.repeat(self.used_owner, np.diff(self.begin))
-
-    @functools.cached_property
-    def variable_at(self) -> Ints:
-        """Where the variables of outputs stand among all, (B, N); -1 beyond."""
-        number = np.arange(self.width)
-        return np.where(number < self.visible[:, None], self.graph.variables[:-1, None] + number, -1)
-
-    @functools.cached_property
-    def extents(self) -> Ints:
-        """How many labels each variable of outputs has, (B, N); 1 beyond."""
-        return np.where(self.variable_at < 0, 1, np.append(self.sizes, 1)[self.variable_at])
 
     @functools.cached_property
     def label_at(self) -> Ints:
@@ -161,12 +140,15 @@ class Topology:
         return [(group, remembered_order(*self.local(int(group[0])), most)) for group in self.same]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Parts:
     """A batch of factor graphs with their scores."""
 
     topology: Topology
     scores: Tensor  # flat: the labels of all variables, then the cells of all tables
+
+    def __post_init__(self) -> None:
+        self.graph, self.batch = self.topology.graph, self.topology.batch
 
     @classmethod
     def of(cls, blocks: Sequence[Block], batch: int, width: int, num_labels: int) -> Self:
@@ -204,16 +186,6 @@ class Parts:
         arity = np.append(np.zeros_like(t.sizes), np.diff(g.slots))
         scopes = g.scope - np.repeat(g.variables[t.used_owner], arity)
         return Block(t.used_owner, np.diff(t.begin), self.scores, arity, scopes)
-
-    @property
-    def graph(self) -> Graph:
-        """The graphs, as kernels read them."""
-        return self.topology.graph
-
-    @property
-    def batch(self) -> int:
-        """How many examples there are."""
-        return self.topology.batch
 
     def summed(self, values: Tensor) -> Tensor:
         """The sums (B,) over what there is for each of an example's scores, in float64."""

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from structloss.automata import LossAutomaton
-from structloss.structures.chain.strata import distinct
 from structloss.structures.factor_graph.parts import Block, Floats, Ints, Parts
 
 
@@ -68,11 +67,6 @@ class Reader:
         return cls((variables,), (np.where(np.isnan(total), -1, 0)[None],), (total[None],))
 
     @property
-    def key(self) -> tuple[object, ...]:
-        """What tells it from others."""
-        return tuple((x.shape, x.tobytes()) for x in (*self.scopes, *self.following, *self.gains))
-
-    @property
     def _extents(self) -> list[tuple[int, int, int]]:
         """Of each step, how many states there are, labels, and states after it; one at the end."""
         after = [*(len(x) for x in self.following[1:]), 1]
@@ -82,16 +76,6 @@ class Reader:
     def num_cells(self) -> int:
         """How many cells its tables have."""
         return sum(map(math.prod, self._extents))
-
-    @property
-    def forbids(self) -> bool:
-        """Whether something that it reads is outside, or ends where it cannot go."""
-        return any(np.isinf(x).any() for x in self.gains) or any((x < 0).any() for x in self.following)
-
-    @property
-    def num_hidden(self) -> int:
-        """How many hidden variables it has."""
-        return int((self.layout.arity == 0).sum())
 
     @functools.cached_property
     def layout(self) -> Layout:
@@ -106,11 +90,6 @@ class Reader:
             scopes.append(np.concatenate([[-i][: i > 0], scope, [-1 - i][: i < last]]).astype(np.int64))
         sizes, arity = (np.array([len(x) for x in parts]) for parts in (gains, scopes))
         return Layout(sizes, np.concatenate(gains), arity, np.concatenate(scopes))
-
-    @property
-    def values(self) -> Floats:
-        """What an absolute machine, whose gains are those of its last step, can come to, ascending."""
-        return distinct(self.gains[-1])
 
     def coming_to(self, value: float) -> "Reader":
         """An absolute machine restricted to what comes to a value, at no gain; to nothing at all for NaN."""
@@ -129,12 +108,14 @@ class Reading:
     @functools.cached_property
     def key(self) -> tuple[object, ...]:
         """What tells it from others."""
-        return self.name, self.of.tobytes(), *(reader.key for reader in self.readers)
+        arrays = ((*x.scopes, *x.following, *x.gains) for x in self.readers)
+        return self.name, self.of.tobytes(), *(tuple((x.shape, x.tobytes()) for x in own) for own in arrays)
 
     @property
     def forbids(self) -> bool:
-        """Whether some output is outside."""
-        return any(reader.forbids for reader in self.readers)
+        """Whether some output is outside, or ends where a machine cannot go."""
+        steps = [step for x in self.readers for step in zip(x.following, x.gains, strict=True)]
+        return any((following < 0).any() or np.isinf(gains).any() for following, gains in steps)
 
     @property
     def num_cells(self) -> int:
@@ -144,7 +125,7 @@ class Reading:
     @property
     def num_hidden(self) -> Ints:
         """How many hidden variables each example gets, (B,)."""
-        return np.array([reader.num_hidden for reader in self.readers], np.int64)[self.of]
+        return np.array([(x.layout.arity == 0).sum() for x in self.readers], np.int64)[self.of]
 
     @classmethod
     def hard(
