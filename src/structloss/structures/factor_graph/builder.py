@@ -68,7 +68,8 @@ class FactorGraphBuilder:
         inference = inference_of(method, solver, tolerance, reweighted)
         self._check_begun("build")
         width, labels = (max(xs) for xs in zip(*((len(x), x.max(initial=1)) for x in self._sizes), strict=True))
-        own = Parts.of(self._blocks, self._batch, width, int(labels))
+        visible = np.array([len(x) for x in self._sizes] * (self._batch // len(self._sizes)), np.int64)
+        own = Parts.of(self._blocks, visible, width, int(labels))
         return FactorGraph(attached(own, [(reading, 0.0) for reading in self._hard]), tuple(self._hard), inference)
 
     def variable(self, scores: Tensor) -> int:

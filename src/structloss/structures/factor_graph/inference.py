@@ -121,20 +121,24 @@ class Relaxed(Inference):
         return f"lp, by {self.solver}"
 
     def solve(self, p: Parts) -> Solution:
-        return relaxation.dual(p, self.tolerance, _SWEEPS) if self.solver == "dual" else _by_highs(p, integral=False)
+        return relaxation.dual(p, self.tolerance, _SWEEPS) if self.solver == "dual" else Integer(False).solve(p)
 
 
+@dataclass(frozen=True)
 class Integer(Inference):
-    """Integer programming by HiGHS."""
+    """Integer programming by HiGHS, or the linear program alone."""
 
     name = "ilp"
     is_certain = True
+    integral: bool = True
 
     def described(self, t: Topology) -> str:
         return "ilp, by highs"
 
     def solve(self, p: Parts) -> Solution:
-        return _by_highs(p, integral=True)
+        from structloss.structures.factor_graph import highs  # needs scipy
+
+        return highs.solve(p, self.integral)
 
 
 @dataclass(frozen=True)
@@ -169,12 +173,6 @@ class Auto(Exact):
         if not self.fits(t):
             raise self._refusal(operation, '"exact" or "ilp"')
         return Exact()  # asked again with a loss, it may be wider
-
-
-def _by_highs(p: Parts, integral: bool) -> Solution:
-    from structloss.structures.factor_graph import highs  # needs scipy
-
-    return highs.solve(p, integral)
 
 
 def inference_of(method: Method, solver: Solver, tolerance: float, reweighted: bool) -> Inference:

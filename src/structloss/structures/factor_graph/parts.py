@@ -80,11 +80,8 @@ class Topology:
         for back in range(2, int(arity.max(initial=0)) + 1):  # from the last slot but one to the first
             at = g.slots[1:][arity >= back] - back
             inner[at] = inner[at + 1] * extents[at + 1]
-        some = g.slots[:-1][arity > 0]
-        first, last = (
-            g.scope == np.repeat(ends.reduceat(g.scope, some) if len(some) else some, arity[arity > 0])
-            for ends in (np.minimum, np.maximum)
-        )
+        ends = (np.repeat(end.reduceat(g.scope, g.slots[:-1]), arity) for end in (np.minimum, np.maximum))
+        first, last = (g.scope == end for end in ends)
         chains = [np.bincount(g.scope[~x], minlength=variables) for x in (last, first)]
         return Slots(
             factor, np.diff(g.cells)[factor] // (extents * inner), inner, _starts(extents),
@@ -105,9 +102,8 @@ class Topology:
 
     def places(self, whole: Ints) -> Ints:
         """Where the scores that assignments (n, V) use stand: of their labels and of their cells, (n, V + F)."""
-        g, cells = self.graph, whole[:, :0]
-        if len(g.scope):
-            cells = np.add.reduceat(whole[:, g.scope] * self.links.inner, g.slots[:-1], 1)
+        g = self.graph
+        cells = np.add.reduceat(whole[:, g.scope] * self.links.inner, g.slots[:-1], 1)
         places: Ints = self.begin[:-1] + np.concatenate([whole, cells], 1)
         return places
 
@@ -137,7 +133,7 @@ class Topology:
 
     def orders(self, most: float) -> list[tuple[Ints, Order]]:
         """For examples with the same graph how to eliminate their variables."""
-        return [(group, remembered_order(*self.local(int(group[0])), most)) for group in self.same]
+        return [(x, remembered_order(*(a.tobytes() for a in self.local(int(x[0]))), most)) for x in self.same]
 
 
 @dataclass(eq=False)
@@ -151,14 +147,22 @@ class Parts:
         self.graph, self.batch = self.topology.graph, self.topology.batch
 
     @classmethod
-    def of(cls, blocks: Sequence[Block], batch: int, width: int, num_labels: int) -> Self:
-        """Put blocks together, example by example."""
-        graph, scores = _assembled(blocks, batch)
-        return cls(Topology(graph, np.diff(graph.variables), width, num_labels), scores)
+    def of(cls, blocks: Sequence[Block], visible: Ints, width: int, num_labels: int) -> Self:
+        """Put blocks together: variables, then factors, example by example."""
+        owner, sizes, scores, arity, scopes = zip(*blocks, strict=True)
+        ints = (np.concatenate(x) for x in (owner, sizes, arity, scopes))
+        whole = Block(next(ints), next(ints), torch.cat(scores), *ints)
+        order = np.lexsort((whole.owner, whole.arity > 0))
+        whole = whole.taken(order) if (np.diff(order) != 1).any() else whole
+        number, at = np.count_nonzero(whole.arity == 0), _starts(whole.sizes)
+        kinds = whole.owner[:number], whole.owner[number:]
+        variables, factors = (_starts(np.bincount(x, minlength=len(visible))) for x in kinds)
+        scope = whole.scopes + np.repeat(variables[whole.owner], whole.arity)
+        graph = Graph(variables, factors, at[: number + 1], at[number:], _starts(whole.arity[number:]), scope)
+        return cls(Topology(graph, visible, width, num_labels), whole.scores)
 
     def _with(self, blocks: Sequence[Block], visible: Ints) -> Self:
-        graph, scores = _assembled(blocks, len(visible))
-        return type(self)(replace(self.topology, graph=graph, visible=visible), scores)
+        return self.of(blocks, visible, self.topology.width, self.topology.num_labels)
 
     def extended(self, blocks: Sequence[Block]) -> Self:
         """With hidden variables and further factors."""
@@ -234,20 +238,6 @@ class _Taken(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         return g.new_zeros(ctx.size).index_add(0, ctx.order, g), None
-
-
-def _assembled(blocks: Sequence[Block], batch: int) -> tuple[Graph, Tensor]:
-    """The graphs of all blocks and their scores: variables, then factors, example by example."""
-    owner, sizes, scores, arity, scopes = zip(*blocks, strict=True)
-    ints = (np.concatenate(x) for x in (owner, sizes, arity, scopes))
-    whole = Block(next(ints), next(ints), torch.cat(scores), *ints)
-    order = np.lexsort((whole.owner, whole.arity > 0))
-    whole = whole.taken(order) if (np.diff(order) != 1).any() else whole
-    number, at = np.count_nonzero(whole.arity == 0), _starts(whole.sizes)
-    kinds = whole.owner[:number], whole.owner[number:]
-    variables, factors = (_starts(np.bincount(x, minlength=batch)) for x in kinds)
-    scope = whole.scopes + np.repeat(variables[whole.owner], whole.arity)
-    return Graph(variables, factors, at[: number + 1], at[number:], _starts(whole.arity[number:]), scope), whole.scores
 
 
 def _pieces(sizes: Ints, order: Ints) -> Ints:

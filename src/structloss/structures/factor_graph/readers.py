@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -18,15 +18,6 @@ from torch import Tensor
 
 from structloss.automata import LossAutomaton
 from structloss.structures.factor_graph.parts import Block, Floats, Ints, Parts
-
-
-class Layout(NamedTuple):
-    """What a machine is as a part of a graph: its hidden variables, of arity 0, and its factors, as in a `Block`."""
-
-    sizes: Ints
-    gains: Floats  # of the cells of the tables, in a row; inf: outside, NaN: no such step
-    arity: Ints
-    scopes: Ints  # -1 - h stands for the hidden variable h
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +69,11 @@ class Reader:
         return sum(map(math.prod, self._extents))
 
     @functools.cached_property
-    def layout(self) -> Layout:
-        """Its hidden variables and factors. One that reads nothing is a variable of one label, which it scores."""
+    def layout(self) -> Block:
+        """Its hidden variables and factors, scored by gains: inf: outside, NaN: no such step.
+
+        In scopes -1 - h is the hidden variable h. One that reads nothing is a variable of one label, which it scores.
+        """
         hidden, last = [len(x) for x in self.following[1:]], len(self.following) - 1
         scopes, gains = [self.scopes[0][:0]] * last, [np.zeros(n) for n in hidden]
         for i, (scope, following, gain) in enumerate(zip(self.scopes, self.following, self.gains, strict=True)):
@@ -89,7 +83,7 @@ class Reader:
             gains.append(cells.ravel())
             scopes.append(np.concatenate([[-i][: i > 0], scope, [-1 - i][: i < last]]).astype(np.int64))
         sizes, arity = (np.array([len(x) for x in parts]) for parts in (gains, scopes))
-        return Layout(sizes, np.concatenate(gains), arity, np.concatenate(scopes))
+        return Block(0 * sizes, sizes, torch.from_numpy(np.concatenate(gains)), arity, np.concatenate(scopes))
 
     def coming_to(self, value: float) -> "Reader":
         """An absolute machine restricted to what comes to a value, at no gain; to nothing at all for NaN."""
@@ -141,10 +135,6 @@ class Reading:
         reader = Reader.over(np.array(variables), steps, [np.zeros(x.shape) for x in steps])
         return cls(name, (reader,), np.zeros(batch, np.int64))
 
-    def examples(self, index: Ints) -> "Reading":
-        """Those of some examples."""
-        return replace(self, of=self.of[index])
-
     def blocks(self, first: Ints, like: Tensor, scale: float | None) -> list[Block]:
         """Its hidden variables, numbered from first[b] on in example b, and its factors: scale times its gains.
 
@@ -153,9 +143,8 @@ class Reading:
         blocks = []
         for i, reader in enumerate(self.readers):
             examples, x = np.flatnonzero(self.of == i), reader.layout
-            n, worth = len(examples), np.where(np.isinf(x.gains), 0.0 if scale is None else np.nan, x.gains)
-            worth = worth * (scale or 0.0)
-            scores = torch.from_numpy(np.where(np.isnan(worth), -np.inf, worth)).to(like)
+            n, worth = len(examples), torch.where(x.scores.isinf(), 0.0 if scale is None else math.nan, x.scores)
+            scores = (worth * (scale or 0.0)).nan_to_num(-math.inf, math.inf, -math.inf).to(like)
             scopes = np.where(x.scopes < 0, first[examples][:, None] - 1 - x.scopes, x.scopes).ravel()
             owner = np.repeat(examples, len(x.sizes))
             blocks.append(Block(owner, np.tile(x.sizes, n), scores.repeat(n), np.tile(x.arity, n), scopes))

@@ -87,8 +87,6 @@ def _spans(p: Parts) -> tuple[Floats, Floats]:
     """
     scores, owner, begin = p.array, p.topology.used_owner, p.topology.begin[:-1]
     finite = scores > -np.inf
-    if not len(begin):
-        return np.ones(p.batch), np.zeros(p.batch)
     count = np.add.reduceat(finite, begin, dtype=np.int64)
     apart = np.maximum.reduceat(scores, begin) - np.minimum.reduceat(np.where(finite, scores, np.inf), begin)
     mean = np.add.reduceat(np.where(finite, scores, 0.0), begin) / np.maximum(count, 1)
@@ -101,11 +99,8 @@ def dual(p: Parts, tolerance: float, most: int) -> Solution:
     """Solve by the dual method to a relative gap of `tolerance`, or for at most so many sweeps."""
     g, s, scores = p.graph, p.topology.links, p.array
     labels, variables = int(g.labels[-1]), len(p.topology.sizes)
-    M, A, absorbed, scale, before, missing = np.zeros((6, int(s.messages[-1])))
-    room = Room(
-        M, A, absorbed, scale, before, missing, np.zeros(len(scores)), np.zeros(labels), np.zeros(labels, np.int8),
-        np.zeros(len(g.cells) - 1),
-    )  # fmt: skip
+    others = np.zeros(len(scores)), np.zeros(labels), np.zeros(labels, np.int8), np.zeros(len(g.cells) - 1)
+    room = Room._make((*np.zeros((6, int(s.messages[-1]))), *others))
     mu, trial = np.zeros((2, len(scores)))
     now, best = np.zeros(variables, np.int64), np.full(variables, -1)
     certificate, status = np.zeros((p.batch, 4)), np.zeros(p.batch, np.int64)

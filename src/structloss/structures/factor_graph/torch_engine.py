@@ -30,7 +30,7 @@ def _eliminated(p: Parts, group: Ints, plan: Plan, add: Sum) -> tuple[Tensor, li
         places = torch.from_numpy(starts[:, None] + np.arange(math.prod(extents)))
         return p.scores[places.to(device)].reshape(len(group), *extents)
 
-    messages: dict[int, Tensor] = {}
+    messages: list[Tensor] = []
     buckets: list[Bucket] = []
     total = p.scores.new_zeros(len(group))
     for i, v in enumerate(plan.order.tolist()):
@@ -42,25 +42,21 @@ def _eliminated(p: Parts, group: Ints, plan: Plan, add: Sum) -> tuple[Tensor, li
                 over = scope[slots[item] : slots[item + 1]].tolist()
                 items.append((over, at(g.cells[g.factors[group] + item], over)))
             else:
-                items.append((buckets[-1 - item][1], messages.pop(-1 - item)))
+                items.append((buckets[-1 - item][1], messages[-1 - item]))
         value = p.scores.new_zeros(1)
         for over, table in items:
             table = table.permute(0, *(1 + np.argsort([axis[u] for u in over])).tolist())
             value = value + table.reshape(len(group), *(int(sizes[u]) if u in over else 1 for u in axis))
         buckets.append((v, separator, value))
-        message = add(value, value.dim() - 1)
-        if separator:
-            messages[i] = message
-        else:
-            total = total + message
+        messages.append(add(value, value.dim() - 1))
+        total = total if separator else total + messages[-1]
     return torch.where(total > -math.inf, total, -math.inf), buckets  # with zero gradient
 
 
 def _total(p: Parts, plans: Plans, add: Sum) -> Tensor:
     value = p.scores.new_zeros(p.batch)
     for group, plan in plans:
-        at = torch.from_numpy(group).to(value.device)
-        value = value.index_put((at,), _eliminated(p, group, plan, add)[0])
+        value = value.index_put((torch.from_numpy(group).to(value.device),), _eliminated(p, group, plan, add)[0])
     return value
 
 
