@@ -25,7 +25,6 @@ from torch import Tensor
 
 from structloss.structures.derivatives import known
 from structloss.structures.factor_graph.parts import Floats, Parts
-from structloss.structures.graph.torch_engine import logsumexp
 from structloss.structures.tensors import wide
 
 _FORESTS = 100  # orders of factors from which random spanning forests are grown
@@ -63,7 +62,8 @@ def propagate(p: Parts, tolerance: float, reweighted: bool) -> tuple[Tensor, Ten
     Every round sends all messages of the examples where one of the last changed by the tolerance or more.
     """
     t, scores = p.topology, wide(p.scores.detach())
-    zeros, lowest = scores.new_zeros, functools.partial(scores.new_full, fill_value=-math.inf)
+    low = torch.finfo(scores.dtype).min  # finite, so that -inf minus low is -inf
+    zeros, lowest = scores.new_zeros, functools.partial(scores.new_full, fill_value=low)
     pieces = (np.repeat(np.arange(len(x) - 1), np.diff(x)) for x in (t.links.messages, t.begin))
     arrays = (*t.entries, *pieces, t.used_owner, t.graph.scope, len(t.sizes) + t.links.factor)
     label, message, cell, slot, item, owner, scope, factor = (torch.from_numpy(x).to(scores.device) for x in arrays)
@@ -81,17 +81,18 @@ def propagate(p: Parts, tolerance: float, reweighted: bool) -> tuple[Tensor, Ten
         return total.index_add(0, cell, answer[message]), answer
 
     m, residual, rounds = zeros(len(label)), zeros(p.batch) + math.inf, 0
-    while rounds < _MOST and (residual >= tolerance).any():
+    while rounds < _MOST and (left := residual >= tolerance).any():
         total, answer = gathered(m)
-        new = logsumexp(total[cell], message, lowest(m.shape)) - torch.where(answer > -math.inf, answer, 0)
-        top = lowest(factor.shape).scatter_reduce(0, slot, new, "amax")
-        new = _DAMPING * m + (1 - _DAMPING) * (new - torch.where(top > -math.inf, top, 0)[slot])
-        new = torch.where((residual >= tolerance)[example], new, m)
-        change = torch.where(new == m, 0, (new - m).abs())
+        inside = total[cell]
+        top = lowest(m.shape).scatter_reduce(0, message, inside, "amax")
+        new = zeros(m.shape).index_add(0, message, (inside - top[message]).exp()).log() + (top - answer.clamp(low))
+        new = new - lowest(factor.shape).scatter_reduce(0, slot, new, "amax")[slot]
+        new = torch.where(left[example], _DAMPING * m + (1 - _DAMPING) * new, m)
+        change = (new - m).abs().nan_to_num(0)  # where both are -inf
         m, residual, rounds = new, zeros(p.batch).scatter_reduce(0, example, change, "amax"), rounds + 1
     total, _ = gathered(m)
     top = lowest(rho.shape).scatter_reduce(0, item, total, "amax")
-    possible = zeros(p.batch).scatter_reduce(0, owner, top, "amin") > -math.inf
+    possible = zeros(p.batch).scatter_reduce(0, owner, top, "amin") > low
     wrong = (residual > tolerance) & possible
     if wrong.any():
         b = int(wrong.int().argmax())

@@ -84,8 +84,7 @@ class FactorGraphBuilder:
         self._check_batch(len(scores))
         if len({len(x) for x in self._sizes}) > 1:
             raise ValueError("variable: the examples differ in how many variables they have; wanted variables()")
-        numbers = self.variables(scores[:, None])
-        return int(numbers[0])
+        return int(self.variables(scores[:, None])[0])
 
     def variables(self, scores: Ragged) -> Tensor | list[Tensor]:
         """N variables at once, with scores (B, N, K); or a list with the scores (N, K) of each example.
