@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import structloss as sl
-from structloss.structures.factor_graph import elimination
+from structloss.structures.factor_graph import beliefs, elimination
 
 PACKAGE = Path(sl.__file__).parent
 CONTAINERS = {"dict", "list", "set", "OrderedDict", "defaultdict", "Counter", "deque"}
@@ -63,4 +63,4 @@ def test_nothing_but_what_is_known_is_kept_between_calls() -> None:
 
 
 def test_plans_of_elimination_are_bounded() -> None:
-    assert elimination._remembered.cache_info().maxsize == 512
+    assert elimination.remembered_order.cache_info().maxsize == beliefs._shares.cache_info().maxsize == 512
