@@ -46,7 +46,7 @@ def highs(g: sl.FactorGraph, limit: float) -> tuple[float, float, bool]:
     from scipy.optimize import linprog
 
     p = g._parts
-    matrix, right = program(p, 0)
+    matrix, right = program(p)
     scores = p.array
     begin = time.perf_counter()
     found = linprog(-scores, A_eq=matrix, b_eq=right, method="highs-ipm", options={"time_limit": limit})

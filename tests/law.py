@@ -254,13 +254,14 @@ def chain(order: int) -> Callable[[torch.Generator], World]:
     return make
 
 
-def gapped_chain(g: torch.Generator) -> World:
-    """A chain of emissions and transitions under a mask with gaps."""
-    K, mask = 3, torch.tensor([[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 0], [1, 0, 0, 1]])
-    emissions, transitions = _random(g, 4, 4, K), _random(g, K, K)
-    places = [row.nonzero()[:, 0].tolist() for row in mask]
+MASK = torch.tensor([[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 0], [1, 0, 0, 1]])
+PLACES = [row.nonzero()[:, 0].tolist() for row in MASK]
+
+
+def _gapped(K: int) -> list[list[tuple[int, ...]]]:
+    """All sequences under the mask with gaps."""
     outputs = []
-    for where in places:
+    for where in PLACES:
         rows = []
         for y in itertools.product(range(K), repeat=len(where)):
             row = [-1] * 4
@@ -268,17 +269,24 @@ def gapped_chain(g: torch.Generator) -> World:
                 row[t] = k
             rows.append(tuple(row))
         outputs.append(rows)
+    return outputs
+
+
+def gapped_chain(g: torch.Generator) -> World:
+    """A chain of emissions and transitions under a mask with gaps."""
+    K = 3
+    emissions, transitions = _random(g, 4, 4, K), _random(g, K, K)
 
     def score(b: int, y: tuple[int, ...]) -> Tensor:
         labels = _labels(b, y)
-        parts = [emissions[b, t, k] for t, k in zip(places[b], labels, strict=True)]
+        parts = [emissions[b, t, k] for t, k in zip(PLACES[b], labels, strict=True)]
         parts += [transitions[i, j] for i, j in itertools.pairwise(labels)]
         return torch.stack([emissions.new_zeros(()), *parts]).sum()
 
     def build() -> sl.Structure:
-        return sl.Chain.from_emissions(emissions, transitions, lengths=mask)
+        return sl.Chain.from_emissions(emissions, transitions, lengths=MASK)
 
-    return World([emissions, transitions], build, outputs, score, _labels, K)
+    return World([emissions, transitions], build, _gapped(K), score, _labels, K)
 
 
 EMITS = [[], [0], [1, 2], [2]]
@@ -301,18 +309,23 @@ def emitting_chain(g: torch.Generator) -> World:
     return World([unary, transitions], build, _sequences(K, T, LENGTHS), score, write, 3, aligned=False)
 
 
-def ctc(g: torch.Generator) -> World:
-    C, T, blank = 3, 3, 2
-    scores = _random(g, len(LENGTHS), T, C)
+def ctc(gaps: bool) -> Callable[[torch.Generator], World]:
+    def make(g: torch.Generator) -> World:
+        C, T, blank = 3, 4 if gaps else 3, 2
+        scores = _random(g, len(LENGTHS), T, C)
 
-    def write(b: int, y: tuple[int, ...]) -> list[int]:
-        return [k for k, before in zip(y, (blank, *y), strict=False) if k >= 0 and k not in (blank, before)]
+        def write(b: int, y: tuple[int, ...]) -> list[int]:
+            path = _labels(b, y)
+            return [k for k, before in zip(path, (blank, *path), strict=False) if k not in (blank, before)]
 
-    def score(b: int, y: tuple[int, ...]) -> Tensor:
-        return torch.stack([scores.new_zeros(()), *(scores[b, t, k] for t, k in enumerate(_labels(b, y)))]).sum()
+        def score(b: int, y: tuple[int, ...]) -> Tensor:
+            return torch.stack([scores.new_zeros(()), *(scores[b, t, k] for t, k in enumerate(y) if k >= 0)]).sum()
 
-    build = lambda: sl.CTC(scores, LENGTHS, blank)  # noqa: E731
-    return World([scores], build, _sequences(C, T, LENGTHS), score, write, 2, aligned=False, alphabet=C)
+        build = lambda: sl.CTC(scores, MASK if gaps else LENGTHS, blank)  # noqa: E731
+        outputs = _gapped(C) if gaps else _sequences(C, T, LENGTHS)
+        return World([scores], build, outputs, score, write, 2, aligned=False, alphabet=C)
+
+    return make
 
 
 def lattice(g: torch.Generator) -> World:
@@ -452,7 +465,8 @@ STRUCTURES: dict[str, Callable[[torch.Generator], World]] = {
     "Chain of order 3": chain(3),
     "Chain under a mask with gaps": gapped_chain,
     "Chain that emits": emitting_chain,
-    "CTC": ctc,
+    "CTC": ctc(gaps=False),
+    "CTC under a mask with gaps": ctc(gaps=True),
     "Lattice": lattice,
     "Segmentation": segmentation,
     "SemiMarkov": semi_markov,

@@ -112,6 +112,10 @@ def test_a_schedule_counts_steps_and_not_passes_through_the_graph() -> None:
     for _ in range(3):
         step(emissions).backward()
     assert int(objective.step) == 3
+    both = objective + sl.NegativeLogLikelihood()
+    step = torch.compile(lambda e: both(sl.Chain(e), torch.zeros(2, 3, dtype=torch.int64)), fullgraph=True)
+    step(emissions).backward()
+    assert int(objective.step) == 4
 
 
 def test_custom_operations_pass_torchs_own_checks() -> None:

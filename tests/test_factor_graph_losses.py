@@ -11,7 +11,7 @@ from torch import Tensor
 
 import structloss as sl
 from law import edit
-from structloss.structures.factor_graph import elimination, factor_graph
+from structloss.structures.factor_graph import elimination, factor_graph, parts
 from suite import close
 
 SIZES = (2, 3, 3)
@@ -221,7 +221,8 @@ def test_a_loss_over_something_else_is_refused() -> None:
 
 
 def test_plans_are_found_by_several_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elimination, "_remembered", functools.lru_cache(3)(elimination._remembered.__wrapped__))
+    small = functools.lru_cache(3)(elimination.remembered_order.__wrapped__)
+    monkeypatch.setattr(parts, "remembered_order", small)
 
     def plan(n: int) -> float:
         g = sl.FactorGraphBuilder()
@@ -230,3 +231,4 @@ def test_plans_are_found_by_several_threads_at_once(monkeypatch: pytest.MonkeyPa
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(plan, range(300))) == [pytest.approx((2 + n % 7) * math.log(2)) for n in range(300)]
+    assert small.cache_info().misses > 7  # it has forgotten some, and found them again

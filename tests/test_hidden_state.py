@@ -7,16 +7,14 @@ from pathlib import Path
 import pytest
 
 import structloss as sl
-from structloss.structures.factor_graph import elimination
+from structloss.structures.factor_graph import beliefs, elimination
 
 PACKAGE = Path(sl.__file__).parent
 CONTAINERS = {"dict", "list", "set", "OrderedDict", "defaultdict", "Counter", "deque"}
 KNOWN = {
     "losses/base.py: named",  # the losses that have a name: one for each class
     "objectives.py: named",
-    "structures/compiled.py: _KINDS",  # what can be taken apart: one for each class
-    "structures/compiled.py: _OPERATIONS",  # what can be a node: one for each operation
-    "structures/compiled.py: _OBJECTS",  # objectives as long as they live: weak references
+    "structures/compiled.py: _OBJECTS",  # objectives, and classes of structures, as long as they live: weak references
 }
 
 
@@ -65,4 +63,4 @@ def test_nothing_but_what_is_known_is_kept_between_calls() -> None:
 
 
 def test_plans_of_elimination_are_bounded() -> None:
-    assert elimination._remembered.cache_info().maxsize == 512
+    assert elimination.remembered_order.cache_info().maxsize == beliefs._shares.cache_info().maxsize == 512

@@ -17,7 +17,7 @@ from torch import Tensor
 import oracle
 import structloss as sl
 from structloss import Lattice
-from structloss.structures.graph import topology
+from structloss.structures.graph import native_engine, topology
 from structloss.text import DataError
 from suite import Case, StructureSuite, close, gradients
 
@@ -333,6 +333,16 @@ class TestAugmentedLattice:
         again = lattice.with_scores(torch.zeros_like(lattice.scores)).augment(loss, case.partial, -3.0)
         assert first._weighted.topology is again._weighted.topology
         assert lattice.given(case.partial)._weighted.topology is lattice.given(case.partial)._weighted.topology
+
+    def test_the_torch_engine_runs_no_kernel_on_a_path(self, monkeypatch) -> None:
+        case = TestLattice().make("both augmented", "plain")
+        wanted = case.structure().max().detach()
+        monkeypatch.setattr(native_engine, "run", None)
+        with sl.engine("torch"):
+            lattice = case.structure()
+            close(lattice.max().detach(), wanted)
+            close(lattice.score(lattice.argmax()).detach(), wanted)
+            assert len(lattice.decode()) == len(wanted)
 
     def test_too_large_a_product_is_an_error_that_says_what_helps(self, monkeypatch) -> None:
         monkeypatch.setattr(topology, "MOST_ARCS", 100)

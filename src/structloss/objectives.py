@@ -92,26 +92,26 @@ class Objective(nn.Module):
         if structure._opaque:
             values = compiled.objective(cast(compiled.Flat, structure), reference, self._number)
         else:
-            values = self.checked_values(structure, reference)
+            values = self.values(structure, reference)
         if self.reduction == "none":
             return values
-        number: int | Tensor = values.shape[0]
         if self.impossible == "skip":
             finite = values.detach().isfinite()
             number, values = finite.sum(), torch.where(finite, values, 0)
             if not torch.compiler.is_compiling():
                 self.skipped += len(finite) - int(number)
-        total = values.sum()
-        return total / max(1, number) if self.reduction == "mean" else total
+            return values.sum() / number.clamp(min=1) if self.reduction == "mean" else values.sum()
+        result = values.mean() if self.reduction == "mean" and len(values) else values.sum()
+        if not torch.compiler.is_compiling() and not math.isfinite(result.item()):
+            self.check(values, structure, reference)
+        return result
 
-    def checked_values(self, s: Structure, r: Any) -> Tensor:
-        """The values (B,); an example that is impossible is an error where that was wanted."""
-        values = self.values(s, r)
-        wanted = self.reduction != "none" and self.impossible == "error" and not torch.compiler.is_compiling()
-        if wanted and not values.detach().isfinite().all():
-            b = int((~values.detach().isfinite()).int().argmax())
+    def check(self, values: Tensor, s: Structure, r: Any) -> None:
+        """Raise where one of the values (B,) is not finite, and an error was wanted."""
+        wrong = ~values.detach().isfinite()
+        if self.reduction != "none" and self.impossible == "error" and wrong.any():
+            b = int(wrong.int().argmax())
             raise ImpossibleError(_why(b, values, s, r), b)
-        return values
 
     def __mul__(self, factor: float) -> "WeightedSum":
         """This objective times a number."""
@@ -341,7 +341,7 @@ class DirectLoss(Objective, name="direct"):
     def values(self, s: Structure, r: Any) -> Tensor:
         epsilon = self.epsilon
         if callable(epsilon):
-            self.step += int(self.training)
+            self.step += int(self.training and not compiled.repeats())
             epsilon = _positive(float(epsilon(max(1, int(self.step)))), "epsilon")
         if self.toward:
             return (s.max() - s.augment(self.loss, r, -epsilon).max()) / epsilon

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from structloss.automata.automaton import SMALLER, LossAutomaton, TooManyStatesError
 from structloss.automata.open import Floats, Ints, OpenAutomaton
-from structloss.kernels.machines import gather_weights, pair_machines
+from structloss.kernels.machines import pair_machines
 
 
 class Paired(NamedTuple):
@@ -31,7 +31,8 @@ def pair(a: LossAutomaton, b: LossAutomaton, max_states: int) -> Paired:
         )
 
     def part(m: LossAutomaton, states: NDArray[np.int64], symbol_classes: NDArray[np.int64]) -> LossAutomaton:
-        weights = m.weights if m.is_absolute else gather_weights(m.weights, states, symbol_classes)
+        place = states[:, None] * m.weights.shape[1] + symbol_classes
+        weights = m.weights if m.is_absolute else m.weights.take(place)
         return LossAutomaton(class_of.reshape(-1).astype(np.int64), next_state, weights, m.final[states], offsets)
 
     return Paired(part(a, in_a, class_a), part(b, in_b, class_b))

@@ -22,10 +22,14 @@ def compile_acceptor(
     """
     absolute = absolute or math.isfinite(cap)
     C, P = acceptor.move_start.shape[0], len(acceptor.start)
-    completion, alive = np.empty((length + 1, P)), np.empty((length + 1, P), np.int64)
+    completion, place, alive = (
+        np.empty((length + 1, P)),
+        np.full((length + 1, P), -1),
+        np.empty((length + 1, P), np.int64),
+    )
     counts, ordinary = np.zeros(length + 1, np.int64), np.empty((length + 1, C), np.int64)
-    subsumption.positions_of_use(acceptor, cap, completion, alive, counts, ordinary)
-    limits = Limits(completion, alive, counts, ordinary, np.empty((length + 1, counts.max(), counts.max())))
+    subsumption.positions_of_use(acceptor, cap, completion, place, alive, counts, ordinary)
+    limits = Limits(completion, place, alive, counts, ordinary, np.empty((length + 1, counts.max(), counts.max())))
     subsumption.level_bounds(acceptor, limits)
 
     room, offsets = 32 * (length + 2), np.zeros(length + 2, np.int64)
@@ -120,7 +124,7 @@ def edit_limits(acceptor: Acceptor, insertion: float, deletion: float) -> Limits
     completion, place = np.empty((1, len(acceptor.start))), np.arange(len(acceptor.start))
     subsumption.completions(acceptor, completion[0])
     ahead = place - place[:, None]  # of q, p
-    return _limits(acceptor, completion, place, np.where(ahead > 0, ahead * deletion, -ahead * insertion))
+    return _limits(acceptor, completion, place, place, np.where(ahead > 0, ahead * deletion, -ahead * insertion))
 
 
 def open_limits(acceptor: Acceptor) -> Limits:
@@ -133,12 +137,12 @@ def open_limits(acceptor: Acceptor) -> Limits:
     subsumption.silent_stops(acceptor, stop)
     useful = completion[0] < math.inf
     alive, place = np.flatnonzero(useful), np.where(useful, np.cumsum(useful) - 1, -1)
-    limits = _limits(acceptor, completion, alive, np.empty((len(alive), len(alive))))
+    limits = _limits(acceptor, completion, place, alive, np.empty((len(alive), len(alive))))
     subsumption.open_bounds(acceptor, stop, alive, place, limits.ordinary[0], limits.bound[0])
     return limits
 
 
-def _limits(acceptor: Acceptor, completion: Floats, alive: Ints, bound: Floats) -> Limits:
+def _limits(acceptor: Acceptor, completion: Floats, place: Ints, alive: Ints, bound: Floats) -> Limits:
     """The limits of one level, in which every class is followed."""
     ordinary = np.zeros((1, len(acceptor.move_start)), np.int64)
-    return Limits(completion, alive[None], np.array([len(alive)]), ordinary, bound[None])
+    return Limits(completion, place[None], alive[None], np.array([len(alive)]), ordinary, bound[None])

@@ -41,34 +41,24 @@ def pair_costs(pairs: Pairs, reference: Ints, label: int, out: Array) -> None:
 
 
 @exact_kernel
-def edit_distance(y: Ints, reference: Ints, pairs: Pairs, insertion: float, deletion: float) -> float:
-    """The least cost of turning the reference (n, m), any of m labels at each place, into y."""
-    n = reference.shape[0]
-    row, pair = np.empty(n + 1), np.empty(n)
-    for j in range(n + 1):
+def least_cost(y: Ints, reference: Ints, pairs: Pairs, insertion: float, deletion: float, local: bool) -> float:
+    """The least cost of turning the reference (n, m), any of m labels at each place, into y: the edit distance.
+
+    `local`: of aligning some stretch of y with some stretch of the reference, 0 for none at all: Smith-Waterman.
+    """
+    n, least = reference.shape[0], 0.0
+    row, pair = np.zeros(n + 1), np.empty(n)
+    for j in range(0 if local else n + 1):
         row[j] = j * deletion
     for i in range(y.shape[0]):
         pair_costs(pairs, reference, y[i], pair)
         diagonal = row[0]
-        row[0] += insertion
+        row[0] += 0.0 if local else insertion
         for j in range(n):
             best = min(diagonal + pair[j], row[j] + deletion, row[j + 1] + insertion)
+            if local:
+                best = min(best, 0.0)
+                least = min(least, best)
             diagonal = row[j + 1]
             row[j + 1] = best
-    return float(row[n])
-
-
-@exact_kernel
-def smith_waterman(y: Ints, reference: Ints, pairs: Pairs, insertion: float, deletion: float) -> float:
-    """The least cost of aligning some stretch of y with some stretch of the reference, 0 for none at all."""
-    n, least = reference.shape[0], 0.0
-    row, pair = np.zeros(n + 1), np.empty(n)
-    for i in range(y.shape[0]):
-        pair_costs(pairs, reference, y[i], pair)
-        diagonal = 0.0
-        for j in range(n):
-            best = min(diagonal + pair[j], row[j] + deletion, row[j + 1] + insertion, 0.0)
-            diagonal = row[j + 1]
-            row[j + 1] = best
-            least = min(least, best)
-    return least
+    return least if local else float(row[n])

@@ -15,13 +15,3 @@ def first_bad_label(labels: Ints, lengths: Ints, num_labels: int, allow_unknown:
             if not (0 <= label < num_labels or (allow_unknown and label == UNKNOWN)):
                 return b, t
     return -1, -1
-
-
-@kernel
-def any_unknown(labels: Ints, lengths: Ints) -> bool:
-    """Whether some label within a length is negative."""
-    for b in range(labels.shape[0]):
-        for t in range(lengths[b]):
-            if labels[b, t] < 0:
-                return True
-    return False

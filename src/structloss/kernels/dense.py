@@ -262,12 +262,10 @@ def forward(
                 dots_one(weights, beta_one, begin[t], ahead_one, row, rows, blocks, level)
             else:
                 dots(weights, beta, here, ahead, at, S, rows, blocks, level)
-            for h in range(rows):
+            out = g_levels[b, t] if want_levels else g_table[b]
+            for h in range(rows if want_levels or tabled else 0):
                 for y in range(K):
-                    if want_levels:
-                        g_levels[b, t, h, y] = level[h, y]
-                    if want_table and tabled:
-                        g_table[b, h, y] += level[h, y]
+                    out[h, y] += level[h, y]
     if want_table and plain:
         add_shared(beta_one, ahead_one, order - 1, length, shared, level)
         for h in range(H):
@@ -301,29 +299,35 @@ def log_partition(
 
 
 @kernel
-def pick(row: Array, uniform: float) -> int:
-    """The label at which the running sum of row passes uniform times its whole; never one of weight 0."""
-    total, label = 0.0, -1
-    for y in range(row.shape[0]):
-        total += row[y]
-    remaining = uniform * total
-    for y in range(row.shape[0]):
-        if row[y] > 0.0 and (label < 0 or remaining >= 0.0):
-            label = y
-        remaining -= row[y]
+def fill_before(weights: Array, h: int, ahead: Array, first: int, step: int, out: Array, at: int) -> None:
+    """out[at, y] = the sum of weights[h, x] * ahead[first + x * step] over x < y; inf where that of y itself is 0."""
+    total = 0.0
+    for y in range(out.shape[1]):
+        weight = weights[h, y] * ahead[first + y * step]
+        out[at, y] = total if weight > 0.0 else np.inf
+        total += weight
+
+
+@kernel
+def pick(before: Array, at: int, passed: float) -> int:
+    """The last label before which the weights come to no more than `passed`; never one of weight 0."""
+    label = 0
+    for y in range(before.shape[1]):
+        label = y if before[at, y] <= passed else label
     return label
 
 
 @kernel
 def draw(
-    p: Potentials, m: Machines, b: int, room: Room, places: Ints, row: Array, uniforms: Array, labels: Ints
+    p: Potentials, m: Machines, b: int, room: Room, places: Ints, before: Array, uniforms: Array, labels: Ints
 ) -> None:
     """labels[:, b] by inverting P(y | h, s) at uniforms[:, b]. Cost L * K a draw.
 
-    P(y | h, s) is E[h, y] * a(h', s), but for a factor. places (n, 2) are the h and s where each draw stands.
+    P(y | h, s) = E[h, y] * a(h', s) / (norm * beta(h, s)). places (n, 2) are the h and s where each draw stands. Where
+    there are more draws than states, the sums to invert are made once for each state.
     """
     K, H, order, i = num_labels(p), num_histories(p), p.order, machine_of(m, b)
-    draws, blocks, beta, ahead = labels.shape[0], max(1, H // K), room.beta, room.ahead
+    draws, blocks, beta, ahead, next_state = labels.shape[0], max(1, H // K), room.beta, room.ahead, m.next_state
     for n in range(draws):
         places[n, 0], places[n, 1] = 0, 0
     for t in range(p.lengths[b]):
@@ -337,16 +341,22 @@ def draw(
             )  # fmt: skip
         if not shared:
             fill_level(p.table, b, t, order > 1 and not p.shared, num_rows(p, t), room.level)
-        weights = room.shared if shared else room.level
+        weights, norm, here = room.shared if shared else room.level, room.norm[t], H * room.begin[t]
+        rows = num_rows(p, t)
+        for_all = rows * S < draws
+        for state in range(rows * S if for_all else 0):
+            h, s = state // S, state % S
+            fill_before(weights, h, ahead, at + h % blocks * K * S + s, S, before, state)
         for n in range(draws):
             h, s = places[n, 0], places[n, 1]
-            first = at + h % blocks * K * S + s
-            for y in range(K):
-                row[y] = weights[h, y] * ahead[first + y * S]
-            label = pick(row, uniforms[n, b, t])
+            state = h * S + s
+            if not for_all:
+                fill_before(weights, h, ahead, at + (h % blocks * K * S if blocks > 1 else 0) + s, S, before, 0)
+            passed = uniforms[n, b, t] * norm * beta[here + state]
+            label = pick(before, state if for_all else 0, passed)
             labels[n, b, t] = label
-            places[n, 0] = (h * K + label) % H
-            places[n, 1] = m.next_state[arc + classes[label] * S + s]
+            places[n, 0] = label if H == K else (h * K + label) % H
+            places[n, 1] = next_state[arc + classes[label] * S + s]
 
 
 @kernel
@@ -358,9 +368,9 @@ def sample(
     Time S * L * K**q an example and L * K a draw.
     """
     room = room_for(p, m, value)
-    row, places = np.empty(num_labels(p)), np.empty((labels.shape[0], 2), np.int64)
+    before, places = np.empty((labels.shape[0], num_labels(p))), np.empty((labels.shape[0], 2), np.int64)
     top, span = shared_weights(p, room.shared)
     for b in range(worker, p.lengths.shape[0], workers):
         status[b] = backward(p, m, b, top, span, room, value)
         if status[b] == OK and value[b] > -np.inf:
-            draw(p, m, b, room, places, row, uniforms, labels)
+            draw(p, m, b, room, places, before, uniforms, labels)

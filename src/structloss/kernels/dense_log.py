@@ -4,7 +4,7 @@ import numpy as np
 
 from structloss.kernels.arithmetic import exponential
 from structloss.kernels.compile import kernel
-from structloss.kernels.dense import pick
+from structloss.kernels.dense import fill_before, pick
 from structloss.kernels.levels import (
     Machines,
     Potentials,
@@ -135,7 +135,7 @@ def sample(
     K, H, T = num_labels(p), num_histories(p), num_positions(p)
     states, _, _ = largest_machine(m, p.lengths)
     begin, beta, unary = np.empty(T + 1, np.int64), np.empty(states * H), np.empty((T, K))
-    level, row = np.empty((H, K)), np.empty(K)
+    level, row, before, ones = np.empty((H, K)), np.empty(K), np.empty((1, K)), np.ones((1, K))
     for b in range(worker, p.lengths.shape[0], workers):
         if status[b] != UNSAFE:
             continue
@@ -146,12 +146,13 @@ def sample(
         for n in range(labels.shape[0]):
             h, s = 0, 0
             for t in range(p.lengths[b]):
-                there = table_of(beta, H * begin[t + 1], H, m.sizes[i, t + 1])
+                S, there = m.sizes[i, t], table_of(beta, H * begin[t + 1], H, m.sizes[i, t + 1])
                 fill_scores(p, b, t, num_rows(p, t), unary, level)
-                top = fill_arcs(p, m, b, t, h, s, level, there, row)
+                fill_arcs(p, m, b, t, h, s, level, there, row)
                 for y in range(K):
-                    row[y] = exponential(row[y] - top)
-                label = pick(row, uniforms[n, b, t])
+                    row[y] = exponential(row[y] - beta[H * begin[t] + h * S + s])
+                fill_before(ones, 0, row, 0, 1, before, 0)
+                label = pick(before, 0, uniforms[n, b, t])
                 labels[n, b, t] = label
                 s = m.next_state[arc_of(m, i, t, s, label)]
                 h = (h * K + label) % H

@@ -15,24 +15,28 @@ from structloss.kernels.levels import (
     Machines,
     Potentials,
     arc_of,
+    classes_at,
     fill_begins,
-    fill_row,
     fill_scores,
     fill_unaries,
+    has_table,
     largest_machine,
     machine_of,
     num_histories,
     num_labels,
     num_positions,
     num_rows,
+    status_of,
+    table_at,
     weight_at,
 )
+from structloss.kernels.steps import table_of
 from structloss.kernels.types import NOT_A_NUMBER, OK, Array, Ints
 
 
 @kernel
 def score(p: Potentials, y: Ints, value: Array, status: Ints) -> None:
-    """value (n, B) = the score of each output y (n, B, T). Cost L an output."""
+    """value (n, B) = the score of each output y (n, B, T), -inf of a row of -1, which is none. Cost L an output."""
     K, H = num_labels(p), num_histories(p)
     has_unary, pinned, dense = p.unary.size > 0, p.pinned.size > 0, p.table.size > 0 and not p.shared
     first_shared = p.order - 1 if p.table.size and p.shared else num_positions(p)
@@ -45,6 +49,9 @@ def score(p: Potentials, y: Ints, value: Array, status: Ints) -> None:
                 total += p.end[y[n, b, length - 1]]
             for t in range(length):
                 label = y[n, b, t]
+                if label < 0:
+                    total = -np.inf
+                    break
                 if has_unary:
                     total += p.unary[b, t, label]
                 if dense:
@@ -86,17 +93,60 @@ def score_gradient(
                 h = label if H == K else (h * K + label) % H
 
 
-@kernel_without_nan
-def best_rows(scores: Array, ahead: Array, rows: int, out: Array) -> None:
-    """out[h] = max over y of scores[h, y] + ahead[h mod len(ahead), y], for h < rows."""
-    K, blocks = scores.shape[1], ahead.shape[0]
+@kernel
+def fill_table(p: Potentials, b: int, t: int, rows: int, out: Array) -> int:
+    """out[h, y] = what the table scores at level t, 0 where there is none. Returns a status."""
+    status, K = OK, out.shape[1]
+    if not has_table(p, t):
+        out[:rows] = 0.0
+        return status
+    table = table_at(p, b, t)
     for h in range(rows):
-        r = h % blocks
-        top = -np.inf
         for y in range(K):
-            value = scores[h, y] + ahead[r, y]
-            top = value if value > top else top
-        out[h] = top
+            status = max(status, status_of(table[h, y]))
+            out[h, y] = table[h, y]
+    return status
+
+
+@kernel_without_nan
+def best_rows(table: Array, ahead: Array, rows: int, blocks: int, S: int, best: Array, at: int) -> None:
+    """best[at + h * S + s] = max over y of table[h, y] + ahead[((h mod blocks) * K + y) * S + s], for h < rows.
+
+    Two h and four y at a time, as in `steps.combine`; of one state, one h and all y.
+    """
+    K = table.shape[1]
+    if S == 1:
+        for h in range(rows):
+            first, top = h % blocks * K, -np.inf
+            for y in range(K):
+                value = table[h, y] + ahead[first + y]
+                top = value if value > top else top
+            best[at + h] = top
+        return
+    vectors, out = table_of(ahead, 0, blocks * K, S), table_of(best, at, rows, S)
+    for r in range(blocks):
+        for h in range(r, rows, 2 * blocks):
+            g, first = h + blocks if h + blocks < rows else h, r * K
+            for s in range(S):
+                out[h, s] = -np.inf
+                out[g, s] = -np.inf
+            for y in range(0, K - K % 4, 4):
+                e0, e1, e2, e3 = table[h, y], table[h, y + 1], table[h, y + 2], table[h, y + 3]
+                f0, f1, f2, f3 = table[g, y], table[g, y + 1], table[g, y + 2], table[g, y + 3]
+                a0, a1, a2, a3 = first + y, first + y + 1, first + y + 2, first + y + 3
+                for s in range(S):
+                    v0, v1, v2, v3 = vectors[a0, s], vectors[a1, s], vectors[a2, s], vectors[a3, s]
+                    one = max(max(max(e0 + v0, e1 + v1), max(e2 + v2, e3 + v3)), out[h, s])
+                    two = max(max(max(f0 + v0, f1 + v1), max(f2 + v2, f3 + v3)), out[g, s])
+                    out[h, s] = one
+                    out[g, s] = two
+            for y in range(K - K % 4, K):
+                e, f = table[h, y], table[g, y]
+                for s in range(S):
+                    one = max(out[h, s], e + vectors[first + y, s])
+                    two = max(out[g, s], f + vectors[first + y, s])
+                    out[h, s] = one
+                    out[g, s] = two
 
 
 @kernel
@@ -104,44 +154,51 @@ def argmax(worker: int, workers: int, p: Potentials, m: Machines, value: Array, 
     """labels (B, V, T) = the best output from each start, and value (B, V) its score, -inf where there is none.
 
     A loss machine starts in one state; v < V are the states of the first level of one that starts in any of them.
-    Time S * L * K**q an example, memory S * L * H a worker.
+    Time S * L * K**q an example, memory S * L * H a worker. Level t of best, (H, S), begins at H * begin[t].
     """
     K, H, T = num_labels(p), num_histories(p), num_positions(p)
-    states, _, _ = largest_machine(m, p.lengths)
-    best, unary, level = np.empty((states, H)), np.empty((T, K)), np.empty((H, K))
-    begin, row, ahead = np.empty(T + 1, np.int64), np.empty(K), np.empty((max(1, H // K), K))
+    states, widest, _ = largest_machine(m, p.lengths)
+    best, ahead, unary = np.empty(states * H), np.empty(widest * max(H, K)), np.empty((T, K))
+    shared, level, begin = np.empty((H, K)), np.empty((H, K)), np.empty(T + 1, np.int64)
+    of_shared = fill_table(p, 0, p.order - 1, H, shared) if p.shared else OK
     for b in range(worker, p.lengths.shape[0], workers):
         length, i = p.lengths[b], machine_of(m, b)
         fill_begins(m, i, length, begin)
         fill_unaries(p, b, length, unary)
-        for s in range(m.sizes[i, length]):
-            for h in range(H):
-                best[begin[length] + s, h] = m.final[i, s]
+        S_next = m.sizes[i, length]
+        for h in range(H):
+            for s in range(S_next):
+                best[H * begin[length] + h * S_next + s] = m.final[i, s]
         for t in range(length - 1, -1, -1):
-            rows = num_rows(p, t)
-            status[b] = max(status[b], fill_scores(p, b, t, rows, unary, level))
+            rows, S, classes, arcs = num_rows(p, t), m.sizes[i, t], classes_at(m, i, t), m.arc_begin[i, t]
+            blocks, following, table = min(rows, max(1, H // K)), H * begin[t + 1], shared
+            status[b] = max(status[b], of_shared)
+            if not p.shared or t < p.order - 1:
+                status[b], table = max(status[b], fill_table(p, b, t, rows, level)), level
+            for y in range(K):
+                status[b] = max(status[b], status_of(unary[t, y]))
             if status[b] != OK:
                 break
-            blocks = min(rows, ahead.shape[0])
-            for s in range(m.sizes[i, t]):
+            for r in range(blocks):
                 for y in range(K):
-                    arc = arc_of(m, i, t, s, y)
-                    weight, state = weight_at(m.weight, arc), begin[t + 1] + m.next_state[arc]
-                    for r in range(blocks):
-                        ahead[r, y] = weight + best[state, r * K + y if H > 1 else 0]
-                best_rows(level, ahead, rows, best[begin[t] + s])
+                    first, after = arcs + classes[y] * S, following + (r * K + y if H > 1 else 0) * S_next
+                    for s in range(S):
+                        arc = first + s
+                        way = weight_at(m.weight, arc) + best[after + m.next_state[arc]]
+                        ahead[(r * K + y) * S + s] = unary[t, y] + way
+            best_rows(table, ahead, rows, blocks, S, best, H * begin[t])
+            S_next = S
         for v in range(m.sizes[i, 0] if status[b] == OK else 0):
-            value[b, v] = best[v, 0]
-            if best[v, 0] == -np.inf:
+            value[b, v] = best[v]
+            if best[v] == -np.inf:
                 continue
             h, s = 0, v
             for t in range(length):
-                fill_row(p, b, t, h, unary, row)
-                top, label = -np.inf, 0
+                top, label, tabled, table = -np.inf, 0, has_table(p, t), table_at(p, b, t)
                 for y in range(K):
-                    arc = arc_of(m, i, t, s, y)
-                    following = best[begin[t + 1] + m.next_state[arc], (h * K + y) % H]
-                    score = row[y] + (weight_at(m.weight, arc) + following)
+                    arc, after = arc_of(m, i, t, s, y), (h * K + y) % H * m.sizes[i, t + 1]
+                    way = weight_at(m.weight, arc) + best[H * begin[t + 1] + after + m.next_state[arc]]
+                    score = (table[h, y] if tabled else 0.0) + (unary[t, y] + way)
                     if score > top:
                         top, label = score, y
                 labels[b, v, t] = label
@@ -154,14 +211,14 @@ def topk(worker: int, workers: int, p: Potentials, m: Machines, labels: Ints, st
     """labels (B, k, T) = the k best outputs, best first, ties in lexicographic order; -1 where there are fewer.
 
     Each state keeps its k best ways to finish; those of its K successors are sorted, so the next best is always at the
-    head of one of them. Time k * S * L * K**q an example, memory k * S * L * H a worker.
+    head of one of them, `way`. Time k * S * L * K**q an example, memory k * S * L * H a worker.
     """
     K, H, T, k = num_labels(p), num_histories(p), num_positions(p), labels.shape[1]
     states, _, _ = largest_machine(m, p.lengths)
     best, unary, level = np.empty((states, H, k)), np.empty((T, K)), np.empty((H, K))
     via = np.empty((states, H, k, 2), np.int32)  # label, and rank among the ways to finish after it
     head, begin, target = np.empty(K, np.int64), np.empty(T + 1, np.int64), np.empty(K, np.int64)
-    weight: Array = np.empty(K)
+    weight, way = np.empty(K), np.empty(K)
     for b in range(worker, p.lengths.shape[0], workers):
         length, i = p.lengths[b], machine_of(m, b)
         fill_begins(m, i, length, begin)
@@ -179,20 +236,24 @@ def topk(worker: int, workers: int, p: Potentials, m: Machines, labels: Ints, st
                     arc = arc_of(m, i, t, s, y)
                     target[y], weight[y] = begin[t + 1] + m.next_state[arc], weight_at(m.weight, arc)
                 for h in range(rows):
-                    head[:] = 0
+                    first = h * K % H
+                    for y in range(K):
+                        head[y] = 0
+                        way[y] = level[h, y] + (weight[y] + best[target[y], first + y if H > 1 else 0, 0])
                     for rank in range(k):
                         top, label = -np.inf, -1
                         for y in range(K):
-                            if head[y] < k:
-                                following = best[target[y], (h * K + y) % H, head[y]]
-                                score = level[h, y] + (weight[y] + following)
-                                if score > top:
-                                    top, label = score, y
+                            if way[y] > top:
+                                top, label = way[y], y
                         best[begin[t] + s, h, rank] = top
                         via[begin[t] + s, h, rank, 0] = label
                         if label >= 0:
                             via[begin[t] + s, h, rank, 1] = head[label]
                             head[label] += 1
+                            following = -np.inf
+                            if head[label] < k:
+                                following = best[target[label], first + label if H > 1 else 0, head[label]]
+                            way[label] = level[h, label] + (weight[label] + following)
         for n in range(k if status[b] == OK else 0):
             if best[0, 0, n] == -np.inf:
                 continue

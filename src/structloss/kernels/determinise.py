@@ -49,13 +49,13 @@ def expand(
     next_state, weights (N, C): where a class leads, and the cost moved there, if costs do not stay `absolute`.
     """
     start, _, move_start, move_to, move_cost, silent_start, silent_to, silent_cost = a
-    completion, alive, counts, ordinary, bound = limits
+    completion, place, _, _, ordinary, bound = limits
     begin, key, cost, table = s
     P, C, T = start.shape[0], move_start.shape[0], offsets.shape[0] - 2
     width = key.shape[0] // cost.shape[0]  # 2, in a variable: a constant would be compiled for itself
     here, here_cost, reading = np.empty(P, np.int64), np.empty(P), 0  # the entries of a state, and of which
     at, at_cost, drop = np.empty(P, np.int64), np.empty(P), np.empty(P, np.int64)  # those of the state it leads to
-    reached, place, size = np.full(P, np.inf), np.full(P, -1), 0
+    reached, size = np.full(P, np.inf), 0
     t = -1
     while arc >= 0 and (t < 0 or (T >= 0 and offsets[t + 1] * C <= arc)):
         t += 1
@@ -63,8 +63,6 @@ def expand(
         after, first = (t + 1, offsets[t + 1]) if T >= 0 else (0, 0)
         end = 0 if t < 0 else first * C if T >= 0 else arc_state.shape[0]
         unfolded = -1
-        for i in range(counts[after]):
-            place[alive[after, i]] = i
         while arc < end:
             state, c = 0, 0
             if t >= 0:
@@ -108,7 +106,7 @@ def expand(
             while p <= high:
                 x = reached[p]
                 reached[p] = np.inf
-                if x + completion[after, p] < cap - UNIT and place[p] >= 0:
+                if x + completion[after, p] < cap - UNIT and place[after, p] >= 0:
                     at[size], at_cost[size] = p, x
                     least, size = min(least, float(x)), size + 1
                     for i in range(silent_start[p], silent_start[p + 1]):
@@ -116,9 +114,9 @@ def expand(
                         reached[r], high = min(reached[r], x + silent_cost[i]), max(high, r)
                 p += 1
             for i in range(size):  # drop what is useless; of two that each make the other so, the lower one stays
-                drop[i], p, j = 0, place[at[i]], 0
+                drop[i], p, j = 0, place[after, at[i]], 0
                 while j < size and not drop[i]:
-                    q = place[at[j]]
+                    q = place[after, at[j]]
                     margin = at_cost[i] - at_cost[j] - bound[after, q, p]
                     if margin > -UNIT and j != i:
                         mutual = at_cost[j] - at_cost[i] - bound[after, p, q] > -UNIT
@@ -142,8 +140,6 @@ def expand(
             arc += 1
             if states > max_states:
                 return states, arc
-        for i in range(counts[after]):
-            place[alive[after, i]] = -1
         t += 1
         if T >= 0:
             offsets[t + 1] = states

@@ -51,7 +51,7 @@ def absorb(g: Graph, s: Slots, f: int, scores: Array, tau: float, r: Room) -> No
     for i in range(s.messages[g.slots[f]], s.messages[g.slots[f + 1]]):
         r.absorbed[i] = r.A[i]
         r.scale[i] = 1.0 if r.A[i] > -np.inf else 0.0
-    top = gather(g, s, f, scores, 1.0, r.A, r.E)
+    top = gather(g, s, f, scores, r.A, r.E)
     r.top[f] = top
     for c in range(g.cells[f], g.cells[f + 1]):
         r.E[c] = exp_nonpositive((r.E[c] - top) / tau)
@@ -197,5 +197,5 @@ def bound(g: Graph, s: Slots, b: int, scores: Array, r: Room) -> float:
                 best = max(best, value)
         result += best
     for f in range(g.factors[b], g.factors[b + 1]):
-        result += gather(g, s, f, scores, 1.0, r.A, r.E)
+        result += gather(g, s, f, scores, r.A, r.E)
     return result

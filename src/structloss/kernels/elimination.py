@@ -41,24 +41,16 @@ class Room(NamedTuple):
     """What a worker computes in."""
 
     messages: Array
-    values: Array  # (most labels,)
-    base: Ints  # (most items,): where each item's cells for the current s begin
-    counter: Ints  # (most variables in a separator,)
+    values: Array  # of the labels of a variable
+    base: Ints  # where each item's cells for the current s begin
+    counter: Ints  # the label of each variable of the separator
 
 
 @exact_kernel
 def make_room(p: Plan, like: Array) -> Room:
-    """Room for one example, of the type of an array."""
-    n = p.order.shape[0]
-    most_labels = most_items = most_dims = 1
-    for i in range(n):
-        most_labels = max(most_labels, p.sizes[i])
-        most_items = max(most_items, p.items[i + 1] - p.items[i])
-        most_dims = max(most_dims, p.dims[i + 1] - p.dims[i])
-    return Room(
-        np.empty(p.messages[n], like.dtype), np.empty(most_labels, like.dtype), np.empty(most_items, np.int64),
-        np.empty(most_dims, np.int64),
-    )  # fmt: skip
+    """Room for one example, of the type of an array; as much as all buckets need together."""
+    messages, values = np.empty(p.messages[-1], like.dtype), np.empty(p.sizes.sum(), like.dtype)
+    return Room(messages, values, np.empty(p.item.shape[0], np.int64), np.empty(p.separator.shape[0], np.int64))
 
 
 @exact_kernel
@@ -207,10 +199,10 @@ def comes_first(p: Plan, i: int, visible: int, below: Ints, y: Ints, other: Ints
 
 @exact_kernel
 def argmax(
-    worker: int, workers: int, g: Graph, p: Plan, examples: Ints, scores: Array, visible: int, labels: Ints,
+    worker: int, workers: int, g: Graph, p: Plan, examples: Ints, scores: Array, visible: Ints, labels: Ints,
     exists: Ints,
 ) -> None:  # fmt: skip
-    """labels[v] of the best assignment, the lexicographically first over the `visible` variables; -1 where none is."""
+    """labels[v] of the best assignment, the lexicographically first over the visible[b] variables; -1 where none is."""
     n, r = p.order.shape[0], make_room(p, scores)
     choice = np.empty(p.messages[n], np.int64)
     y, other, below = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n + 1, np.int64)
@@ -232,7 +224,7 @@ def argmax(
                         y[p.order[i]], other[p.order[i]] = k, best
                         trace(p, i, choice, below, y)
                         trace(p, i, choice, below, other)
-                        if comes_first(p, i, visible, below, y, other):
+                        if comes_first(p, i, visible[b], below, y, other):
                             best = k
                 choice[s], r.messages[s] = best, r.values[best]
                 next_assignment(p, i, r)

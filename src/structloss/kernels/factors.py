@@ -12,6 +12,8 @@ import numpy as np
 from structloss.kernels.compile import inlined_kernel, kernel
 from structloss.kernels.types import Array, Ints
 
+ADD, SCALE, SUM, MAX = 0, 1, 2, 3  # what cells and messages do with each other
+
 
 class Graph(NamedTuple):
     """The graphs of a batch, one after the other."""
@@ -39,60 +41,36 @@ class Slots(NamedTuple):
 
 
 @inlined_kernel
-def add_along(g: Graph, s: Slots, at: int, message: Array, x: Array) -> None:
-    """x += message, to each cell that of its label at this slot."""
+def along(what: int, g: Graph, s: Slots, at: int, x: Array, message: Array) -> None:
+    """Go through the cells x of a factor, each with the message of its label at this slot.
+
+    ADD: x += message. SCALE: x *= message. SUM and MAX: message = the sum of x, or the largest, over its cells.
+    """
+    if what >= SUM:
+        for i in range(s.messages[at], s.messages[at + 1]):
+            message[i] = 0.0 if what == SUM else -np.inf
     c = g.cells[s.factor[at]]
     for _ in range(s.outer[at]):
         for i in range(s.messages[at], s.messages[at + 1]):
             for _ in range(s.inner[at]):
-                x[c] += message[i]
+                if what == ADD:
+                    x[c] += message[i]
+                elif what == SCALE:
+                    x[c] *= message[i]
+                elif what == SUM:
+                    message[i] += x[c]
+                else:
+                    message[i] = max(message[i], x[c])
                 c += 1
 
 
 @inlined_kernel
-def scale_along(g: Graph, s: Slots, at: int, message: Array, x: Array) -> None:
-    """x *= message, each cell by that of its label at this slot."""
-    c = g.cells[s.factor[at]]
-    for _ in range(s.outer[at]):
-        for i in range(s.messages[at], s.messages[at + 1]):
-            for _ in range(s.inner[at]):
-                x[c] *= message[i]
-                c += 1
-
-
-@inlined_kernel
-def sum_along(g: Graph, s: Slots, at: int, x: Array, message: Array) -> None:
-    """message = the sum of x over the cells with each label at this slot."""
-    for i in range(s.messages[at], s.messages[at + 1]):
-        message[i] = 0.0
-    c = g.cells[s.factor[at]]
-    for _ in range(s.outer[at]):
-        for i in range(s.messages[at], s.messages[at + 1]):
-            for _ in range(s.inner[at]):
-                message[i] += x[c]
-                c += 1
-
-
-@inlined_kernel
-def max_along(g: Graph, s: Slots, at: int, x: Array, message: Array) -> None:
-    """message = the largest x of the cells with each label at this slot."""
-    for i in range(s.messages[at], s.messages[at + 1]):
-        message[i] = -np.inf
-    c = g.cells[s.factor[at]]
-    for _ in range(s.outer[at]):
-        for i in range(s.messages[at], s.messages[at + 1]):
-            for _ in range(s.inner[at]):
-                message[i] = max(message[i], x[c])
-                c += 1
-
-
-@inlined_kernel
-def gather(g: Graph, s: Slots, f: int, scores: Array, over: float, message: Array, x: Array) -> float:
-    """x = theta_f / over + the sum of the messages of factor f's slots, cell by cell. Returns the largest."""
+def gather(g: Graph, s: Slots, f: int, scores: Array, message: Array, x: Array) -> float:
+    """x = theta_f + the sum of the messages of factor f's slots, cell by cell. Returns the largest."""
     for c in range(g.cells[f], g.cells[f + 1]):
-        x[c] = scores[c] / over
+        x[c] = scores[c]
     for at in range(g.slots[f], g.slots[f + 1]):
-        add_along(g, s, at, message, x)
+        along(ADD, g, s, at, x, message)
     top = -np.inf
     for c in range(g.cells[f], g.cells[f + 1]):
         top = max(top, x[c])
@@ -114,9 +92,9 @@ def forbid(g: Graph, s: Slots, b: int, scores: Array, allowed: Ints, message: Ar
             for at in range(g.slots[f], g.slots[f + 1]):
                 for i in range(s.messages[at], s.messages[at + 1]):
                     message[i] = 0.0 if allowed[g.labels[g.scope[at]] + i - s.messages[at]] else -np.inf
-            gather(g, s, f, scores, 1.0, message, x)
+            gather(g, s, f, scores, message, x)
             for at in range(g.slots[f], g.slots[f + 1]):
-                max_along(g, s, at, x, best)
+                along(MAX, g, s, at, x, best)
                 for i in range(s.messages[at], s.messages[at + 1]):
                     if best[i] == -np.inf and message[i] == 0:
                         allowed[g.labels[g.scope[at]] + i - s.messages[at]] = 0

@@ -20,7 +20,7 @@ import numpy as np
 
 from structloss.kernels.arithmetic import exponential, inverse
 from structloss.kernels.compile import exact_kernel, kernel
-from structloss.kernels.types import EMPTY, Array, Ints
+from structloss.kernels.types import Array, Ints
 
 
 class Graph(NamedTuple):
@@ -36,15 +36,14 @@ class Weights(NamedTuple):
     """What the arcs and the ends of a graph score: arc a has scores[base[a]] + constant[a]."""
 
     scores: Array  # (sum n_b,)
-    constant: Array  # (A,), or (0,) where it is 0 everywhere
+    constant: Array  # (A,)
     final: Array  # (N,), -inf where no path ends
 
 
 @exact_kernel
 def ahead(g: Graph, w: Weights, following: Any, a: int) -> Any:
     """What arc a is worth where what follows it, from its tail on, is worth `following`."""
-    value = following + w.scores[g.base[a]]
-    return value + w.constant[a] if w.constant.size else value
+    return following + w.scores[g.base[a]] + w.constant[a]
 
 
 @kernel
@@ -170,19 +169,17 @@ def best(
 @kernel
 def sample(
     worker: int, workers: int, g: Graph, w: Weights, beta: Array, share: Array, ending: Array,
-    uniforms: Array, paths: Ints, status: Ints,
+    uniforms: Array, paths: Ints, exists: Ints,
 ) -> None:  # fmt: skip
     """paths (n, B, L) by inverting, at uniforms (n, B, L), the probabilities of ending and of each arc, in this order.
 
-    status is EMPTY where an example has no path. Cost A, and for each path its length times the arcs of a node.
+    exists (B,): whether an example has a path. Cost A, and for each path its length times the arcs of a node.
     """
-    batch = status.shape[0]
+    batch = exists.shape[0]
     for b in range(worker, batch, workers):
         fill_shares(g, w, b, batch, beta, share, ending)
-        if beta[b] == -np.inf:
-            status[b] = EMPTY
-            continue
-        for i in range(uniforms.shape[0]):
+        exists[b] = beta[b] > -np.inf
+        for i in range(uniforms.shape[0] if exists[b] else 0):
             n = b
             for t in range(uniforms.shape[2]):
                 remaining, chosen = uniforms[i, b, t] - ending[n], -1
@@ -198,34 +195,18 @@ def sample(
 
 
 @kernel
-def walk(
-    worker: int, workers: int, g: Graph, constant: Array, final: Array, offset: Ints, paths: Ints,
-    value: Array, wrong: Ints,
-) -> None:  # fmt: skip
-    """value (n, B) = the constants of the arcs of paths (n, B, L), numbers within an example, and of its end.
+def walk(worker: int, workers: int, g: Graph, choices: Ints, arcs: Ints, ends: Ints) -> None:
+    """arcs (n, B, L) = those of the path that has the scores `choices` (n, B, L), -1 after its end; -1 stays there.
 
-    -inf where there is no such path; wrong (n, B) = the position of the first arc that does not go on from the one
-    before it, or of an end where none may be, or -1 where all is well. Cost L * log of the arcs of a node.
+    ends (n, B) = the node where it ends, -1 where there is no such path. Cost L * log of the arcs of a node.
     """
-    for b in range(worker, paths.shape[1], workers):
-        for i in range(paths.shape[0]):
-            n, t, total, wrong[i, b] = b, 0, 0.0, -1
-            while t < paths.shape[2] and paths[i, b, t] >= 0:
-                wanted = offset[b] + paths[i, b, t]
-                low, high = g.arc_begin[n], g.arc_begin[n + 1]
-                while low < high:
-                    middle = (low + high) // 2
-                    if g.base[middle] < wanted:
-                        low = middle + 1
-                    else:
-                        high = middle
-                if low == g.arc_begin[n + 1] or g.base[low] != wanted:
-                    break
-                total += constant[low] if constant.size else 0.0
-                n, t = g.tail[low], t + 1
-            for s in range(paths.shape[2] - 1, t - 1, -1):
-                if paths[i, b, s] >= 0:  # an arc that is none, or one that comes after an end
-                    wrong[i, b] = s
-            if wrong[i, b] < 0 and final[n] == -np.inf:
-                wrong[i, b] = t
-            value[i, b] = -np.inf if wrong[i, b] >= 0 else total + final[n]
+    for b in range(worker, choices.shape[1], workers):
+        for i in range(choices.shape[0]):
+            ends[i, b] = b
+            for t in range(choices.shape[2]):
+                n, wanted = ends[i, b], choices[i, b, t]
+                if n >= 0 and wanted >= 0:
+                    first, last = g.arc_begin[n], g.arc_begin[n + 1]
+                    a = first + np.searchsorted(g.base[first:last], wanted)
+                    found = a < last and g.base[a] == wanted and (t == 0 or choices[i, b, t - 1] >= 0)
+                    arcs[i, b, t], ends[i, b] = (a, g.tail[a]) if found else (-1, -1)

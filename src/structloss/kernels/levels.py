@@ -131,17 +131,6 @@ def fill_scores(p: Potentials, b: int, t: int, rows: int, unary: Array, out: Arr
 
 
 @kernel
-def fill_row(p: Potentials, b: int, t: int, h: int, unary: Array, out: Array) -> None:
-    """out[y] = score(t, h, y) for one history. Cost K."""
-    for y in range(out.shape[0]):
-        out[y] = unary[t, y]
-    if has_table(p, t):
-        table = table_at(p, b, t)
-        for y in range(out.shape[0]):
-            out[y] += table[h, y]
-
-
-@kernel
 def machine_of(m: Machines, b: int) -> int:
     """The number of the machine of example b."""
     return int(min(b, m.sizes.shape[0] - 1))

@@ -107,13 +107,3 @@ def pair_machines(
                 next_state[state * C + c] = seen[u, v]
         offsets[t + 2] = count
     return next_state[: count * C].reshape(count, C), in_a[:count], in_b[:count], offsets, -1
-
-
-@exact_kernel
-def gather_weights(weights: Array, states: Ints, classes: Ints) -> Array:
-    """out[i, c] = weights[states[i], classes[c]]."""
-    out = np.empty((states.shape[0], classes.shape[0]))
-    for i in range(states.shape[0]):
-        for c in range(classes.shape[0]):
-            out[i, c] = weights[states[i], classes[c]]
-    return out

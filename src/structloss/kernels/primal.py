@@ -9,7 +9,7 @@ import numpy as np
 from structloss.kernels.arithmetic import exp_nonpositive
 from structloss.kernels.compile import inlined_kernel, kernel
 from structloss.kernels.dual import Room, answer
-from structloss.kernels.factors import Graph, Slots, gather, scale_along, sum_along
+from structloss.kernels.factors import SCALE, SUM, Graph, Slots, along, gather
 from structloss.kernels.types import Array, Ints
 
 
@@ -18,7 +18,7 @@ def believe(g: Graph, s: Slots, f: int, scores: Array, tau: float, r: Room, mu: 
     """mu = the belief of factor f's cells, and the marginals of it in `missing`."""
     for at in range(g.slots[f], g.slots[f + 1]):
         answer(g, s, at, r)
-    top = gather(g, s, f, scores, 1.0, r.A, mu)
+    top = gather(g, s, f, scores, r.A, mu)
     norm = 0.0
     for c in range(g.cells[f], g.cells[f + 1]):
         mu[c] = exp_nonpositive((mu[c] - top) / tau)
@@ -26,7 +26,7 @@ def believe(g: Graph, s: Slots, f: int, scores: Array, tau: float, r: Room, mu: 
     for c in range(g.cells[f], g.cells[f + 1]):
         mu[c] /= norm
     for at in range(g.slots[f], g.slots[f + 1]):
-        sum_along(g, s, at, mu, r.missing)
+        along(SUM, g, s, at, mu, r.missing)
 
 
 @inlined_kernel
@@ -50,14 +50,14 @@ def mend(g: Graph, s: Slots, f: int, scores: Array, r: Room, mu: Array) -> tuple
     Returns what it adds to the value, to the mass on forbidden cells, and how much mass was mended.
     """
     for at in range(g.slots[f], g.slots[f + 1]):
-        sum_along(g, s, at, mu, r.missing)
+        along(SUM, g, s, at, mu, r.missing)
         for i in range(s.messages[at], s.messages[at + 1]):
             wanted = mu[g.labels[g.scope[at]] + i - s.messages[at]]
             r.missing[i] = wanted / r.missing[i] if r.missing[i] > wanted else 1.0
-        scale_along(g, s, at, r.missing, mu)
+        along(SCALE, g, s, at, mu, r.missing)
     left = 0.0
     for at in range(g.slots[f], g.slots[f + 1]):
-        sum_along(g, s, at, mu, r.missing)
+        along(SUM, g, s, at, mu, r.missing)
         left = 0.0
         for i in range(s.messages[at], s.messages[at + 1]):
             wanted = mu[g.labels[g.scope[at]] + i - s.messages[at]]
@@ -69,7 +69,7 @@ def mend(g: Graph, s: Slots, f: int, scores: Array, r: Room, mu: Array) -> tuple
         for i in range(s.messages[g.slots[f]], s.messages[g.slots[f + 1]]):
             r.missing[i] /= left
         for at in range(g.slots[f], g.slots[f + 1]):
-            scale_along(g, s, at, r.missing, r.E)
+            along(SCALE, g, s, at, r.E, r.missing)
     value = violation = 0.0
     for c in range(g.cells[f], g.cells[f + 1]):
         if scores[c] > -np.inf:

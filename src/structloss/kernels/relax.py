@@ -29,16 +29,6 @@ MOMENTUM = 0.95  # the most of the last change that is repeated: after k of them
 
 
 @kernel
-def begin(g: Graph, s: Slots, b: int, scores: Array, tau: float, r: Room) -> None:
-    """No messages yet; A is what `forbid` made of it."""
-    for i in range(s.messages[g.slots[g.factors[b]]], s.messages[g.slots[g.factors[b + 1]]]):
-        r.M[i] = 0.0
-        r.before[i] = 0.0
-    for f in range(g.factors[b], g.factors[b + 1]):
-        absorb(g, s, f, scores, tau, r)
-
-
-@kernel
 def copy(source: Array, into: Array, first: int, last: int) -> None:
     """into[first:last] = source[first:last]"""
     for i in range(first, last):
@@ -58,7 +48,7 @@ def relax(
     work = np.empty(2 * scores.shape[0])
     for b in range(worker, status.shape[0], workers):
         first, last = g.variables[b], g.variables[b + 1]
-        if not forbid(g, s, b, scores, r.allowed, r.A, r.M, r.E):
+        if not forbid(g, s, b, scores, r.allowed, r.A, r.missing, r.E):
             certificate[b, 0] = certificate[b, 1] = certificate[b, 2] = -np.inf
             status[b] = INFEASIBLE
             continue
@@ -68,8 +58,9 @@ def relax(
         # A round without smoothing first: where the relaxation is tight it is soon over. Then from warm to cold.
         tau = 0.1 * COLD * span
         status[b] = NOT_CONVERGED
-        begin(g, s, b, scores, tau, r)
         while True:
+            for f in range(g.factors[b], g.factors[b + 1]):
+                absorb(g, s, f, scores, tau, r)  # A is what forbid() or solution() made of it
             smooth = tau >= COLD * span
             for turn in range(ROUND):
                 sweep(g, s, b, scores, tau, False, r, work)
@@ -110,6 +101,4 @@ def relax(
                 tau, looks = COOLING * tau, 0
                 if tau < ENOUGH * tolerance * span:  # cold, and not there: once more, and slower
                     tau, hurry, momentum = WARM * span, SLOWER * hurry, 0
-            for f in range(g.factors[b], g.factors[b + 1]):
-                absorb(g, s, f, scores, tau, r)  # solution() has set A anew
         certificate[b, 0], certificate[b, 1], certificate[b, 2], certificate[b, 3] = value, high, low, wrong

@@ -33,7 +33,7 @@ TINY = 1e-150
 
 
 class Segments(NamedTuple):
-    """The scores of a batch. An absent array has size 0."""
+    """The scores of a batch, or its gradients in them. An absent array has size 0."""
 
     opening: Array  # (B, T, K)
     frames: Array  # (B, T, K)
@@ -45,6 +45,7 @@ class Segments(NamedTuple):
     limits: Ints  # (B, T), the most frames that a segment can have which starts there
     counts: Ints  # (B,), the number of segments; where there are transitions it is not read
     shortest: int  # the fewest frames of a segment
+    longest_first: bool  # which of two ways comes first, where they differ by a duration
 
 
 class Levels(NamedTuple):
@@ -118,44 +119,10 @@ def span(s: Segments, b: int, t: int) -> tuple[int, int]:
 
 
 @kernel
-def count_durations(s: Segments, b: int, t: int) -> int:
-    """How many durations a segment from t on can have, the shortest being 1."""
-    return int(min(s.durations.shape[1], s.limits[b, t]))
-
-
-@kernel
 def add(total: Array, row: Array) -> None:
     """total += row."""
     for k in range(total.shape[0]):
         total[k] += row[k]
-
-
-@exact_kernel
-def fill_ways(
-    s: Segments, b: int, t: int, first: int, last: int, nodes: Array, sums: Array, tops: Array, out: Array
-) -> int:
-    """out[d, k] = a segment of d + 1 frames from t on, without its opening, and what follows it; tops[k] = the largest.
-
-    Returns how many durations there are. Cost D * K, in one pass: much of the time goes here. Here and below loops over
-    states run over rows that were cut to the span, from 0 on: a loop that starts elsewhere is not vectorised.
-    """
-    count = count_durations(s, b, t)
-    total, top, paired = sums[first:last], tops[first:last], nodes.shape[1] > 1
-    total[:] = 0.0
-    top[:] = -np.inf
-    for d in range(count):
-        row, frames, durations = out[d, first:last], s.frames[b, t + d, first:last], s.durations[b, d, first:last]
-        following = nodes[t + d + 1, d if paired else 0, first + 1 : last + 1]
-        if d + 1 < s.shortest:
-            row[:] = -np.inf
-            add(total, frames)
-            continue
-        for k in range(total.shape[0]):
-            total[k] += frames[k]
-            value = (total[k] + durations[k]) + following[k]
-            row[k] = value
-            top[k] = value.real if value.real > top[k] else top[k]
-    return count
 
 
 @exact_kernel
@@ -171,17 +138,17 @@ def fill_segments(s: Segments, b: int, t: int, first: int, last: int, r: Room) -
     """segments[k, d] = a segment of d + 1 frames from t on, without its opening. Cost D * K."""
     for k in range(first, last):
         total = 0.0
-        for d in range(count_durations(s, b, t)):
+        for d in range(min(s.durations.shape[1], s.limits[b, t])):
             total += s.frames[b, t + d, k]
             r.segments[k, d] = total + s.durations[b, d, k] if d + 1 >= s.shortest else -np.inf
 
 
 @exact_kernel
 def fill_ways_of(
-    s: Segments, levels: Levels, b: int, t: int, v: int, first: int, last: int, nodes: Array, r: Room
-) -> int:
-    """What fill_ways gives, from fill_segments, where what is left of the loss comes to stratum v."""
-    count, paired = count_durations(s, b, t), nodes.shape[2] > 1
+    levels: Levels, b: int, t: int, v: int, first: int, last: int, count: int, nodes: Array, r: Room
+) -> None:
+    """The ways and tops of stratum v; a state at a time, which reads the nodes of one stratum one after the other."""
+    paired = nodes.shape[2] > 1
     for k in range(first, last):
         segments, top, after = r.segments[k], -np.inf, v
         for d in range(count):
@@ -190,7 +157,6 @@ def fill_ways_of(
             r.ways[d, k] = value
             top = max(top, value)
         r.tops[k] = top
-    return count
 
 
 @kernel_without_nan
@@ -225,17 +191,6 @@ def share_logs(scores: Array, values: Array, count: int, row: Array) -> tuple[fl
     for i in range(count):
         total += row[i]
     return top, total
-
-
-@kernel
-def share(scores: Array, weights: Array, values: Array, exps: Array, count: int, row: Array) -> Any:
-    """As share_logs, up to a factor, from exp(scores), weights, and exp(values), exps, both scaled. Returns the sum."""
-    total = 0.0
-    for i in range(count):
-        row[i] = weights[i] * exps[i]
-    for i in range(count):
-        total += row[i]
-    return total if total.real > TINY else share_logs(scores, values, count, row)[1]
 
 
 @kernel
@@ -275,23 +230,35 @@ def look_ahead(
     s: Segments, levels: Levels | None, b: int, t: int, v: int, first: int, last: int, nodes: Array,
     scaled: Scaled | None, r: Room,
 ) -> int:  # fmt: skip
-    """Fill ways, starts and, for sums, shares and their sums of frame t from the nodes after it.
+    """Fill ways, tops, starts and, for sums, shares and sums of frame t from the nodes after it. Cost D * K.
 
-    Returns how many durations there are.
+    With levels, from what fill_segments gave, where what is left of the loss comes to stratum v. Returns how many
+    durations there are. Much of the time goes here. Here and below loops over states run over rows that were cut to the
+    span, from 0 on: a loop that starts elsewhere is not vectorised.
     """
-    if levels is None:
-        count = fill_ways(s, b, t, first, last, nodes[0], r.sums, r.tops, r.ways)
-    else:
-        count = fill_ways_of(s, levels, b, t, v, first, last, nodes, r)
-    starts, opening, tops = r.starts[first:last], s.opening[b, t, first:last], r.tops[first:last]
-    if scaled is None:
-        for k in range(starts.shape[0]):
-            starts[k] = opening[k] + tops[k]
-    else:
+    count, paired = int(min(s.durations.shape[1], s.limits[b, t])), nodes.shape[2] > 1
+    total, tops = r.sums[first:last], r.tops[first:last]
+    total[:] = 0.0
+    tops[:] = -np.inf
+    if levels is not None:
+        fill_ways_of(levels, b, t, v, first, last, count, nodes, r)
+    for d in range(count if levels is None else 0):
+        row, frames, durations = r.ways[d, first:last], s.frames[b, t + d, first:last], s.durations[b, d, first:last]
+        following = nodes[0, t + d + 1, d if paired else 0, first + 1 : last + 1]
+        if d + 1 < s.shortest:
+            row[:] = -np.inf
+            add(total, frames)
+            continue
+        for k in range(total.shape[0]):
+            total[k] += frames[k]
+            value = (total[k] + durations[k]) + following[k]
+            row[k] = value
+            tops[k] = value.real if value.real > tops[k] else tops[k]
+    starts, opening, sums = r.starts[first:last], s.opening[b, t, first:last], r.sums[first:last]
+    if scaled is not None:
         share_ways(count, first, last, r)
-        sums = r.sums[first:last]
-        for k in range(starts.shape[0]):
-            starts[k] = opening[k] + tops[k] + np.log(sums[k])
+    for k in range(starts.shape[0]):
+        starts[k] = opening[k] + tops[k] + (0.0 if scaled is None else np.log(sums[k]))
     return count
 
 
@@ -304,19 +271,26 @@ def take_column(table: Array, k: int, count: int, out: Array) -> None:
 
 @kernel
 def pull(
-    matrix: Array, weights: Array, largest: Array, values: Array, exps: Array, top: float, count: int, row: Array,
+    matrix: Array, scaled: Scaled | None, m: int, values: Array, exps: Array, top: float, count: int, row: Array,
     begin: int, end: int, out: Array,
 ) -> None:  # fmt: skip
-    """out[p] = log of the sum over i < count of exp(matrix[p, i] + values[i]); weights and exps are scaled."""
-    for p in range(begin, end):
-        own, total = weights[p], 0.0
-        for i in range(count):
-            total += own[i] * exps[i]
-        if total.real > TINY:
-            out[p] = largest[p] + top + np.log(total)
-        else:
-            base, total = share_logs(matrix[p], values, count, row)
-            out[p] = base + np.log(total)
+    """out[p] = log of the sum over i < count of exp(matrix[p, i] + values[i]); without `scaled` the largest of these.
+
+    The matrix is the m-th of those that are scaled, and exps = exp(values - top).
+    """
+    if scaled is None:
+        largest_sums(matrix, values, count, begin, end, out)
+    else:
+        weights, largest = scaled.weights[m], scaled.largest[m]
+        for p in range(begin, end):
+            own, total = weights[p], 0.0
+            for i in range(count):
+                total += own[i] * exps[i]
+            if total.real > TINY:
+                out[p] = largest[p] + top + np.log(total)
+            else:
+                base, total = share_logs(matrix[p], values, count, row)
+                out[p] = base + np.log(total)
 
 
 @exact_kernel
@@ -340,30 +314,99 @@ def backward(s: Segments, levels: Levels | None, b: int, nodes: Array, scaled: S
             count, out = look_ahead(s, levels, b, t, v, first, last, nodes, scaled, r), nodes[v, t]
             if s.transitions.size:
                 begin, end = (1, J) if t else (0, 1)  # before all frames there is node 0 only
-                if scaled is None:
-                    largest_sums(matrices[0], r.starts, K, begin, end, r.before)
-                else:
-                    top, weights = scaled_exp(r.starts, K, r.start_exps), scaled.weights[0]
-                    pull(
-                        matrices[0], weights, scaled.largest[0], r.starts, r.start_exps, top, K, r.row, begin, end,
-                        r.before,
-                    )  # fmt: skip
-                for j in range(begin, end):
-                    out[0, j] = r.before[j]
+                top = 0.0 if scaled is None else scaled_exp(r.starts, K, r.start_exps)
+                pull(matrices[0], scaled, 0, r.starts, r.start_exps, top, K, r.row, begin, end, out[0])
             elif s.rates.size:
                 end = max(1, min(t, P))
                 for k in range(first, last):
                     take_column(r.ways, k, count, r.column)
-                    if scaled is None:
-                        largest_sums(matrices[k], r.column, count, 0, end, r.before)
-                    else:
+                    if scaled is not None:
                         take_column(r.shares, k, count, r.column_exps)
-                        pull(
-                            matrices[k], scaled.weights[k], scaled.largest[k], r.column, r.column_exps, r.tops[k],
-                            count, r.row, 0, end, r.before,
-                        )  # fmt: skip
+                    pull(matrices[k], scaled, k, r.column, r.column_exps, r.tops[k], count, r.row, 0, end, r.before)
                     for p in range(end):
                         out[p, k] = s.opening[b, t, k] + r.before[p]
             else:
                 for k in range(first, last):
                     out[0, k] = r.starts[k]
+
+
+# --- Walks: the best, the best at each value of a loss, and samples --------------------------------------------------
+
+
+@exact_kernel
+def pick(scores: Array, values: Array, count: int, backwards: bool, uniform: float | None, row: Array) -> int:
+    """The first i < count with the largest of scores[i] + values[i], or the last where `backwards`.
+
+    Or, by a uniform number, one drawn in proportion to the exponentials of these: the last that is possible and before
+    which no more than so much of the whole lies.
+    """
+    chosen, before, top = 0, 0.0, -np.inf
+    if uniform is None:
+        for n in range(count):
+            i = count - 1 - n if backwards else n
+            value = scores[i] + values[i]
+            if value > top:
+                chosen, top = i, value
+    else:
+        rest = uniform * share_logs(scores, values, count, row)[1]
+        for i in range(count):
+            if row[i] > 0.0 and before <= rest:
+                chosen = i
+            before += row[i]
+    return chosen
+
+
+@exact_kernel
+def walks(
+    worker: int, workers: int, s: Segments, levels: Levels | None, uniforms: Array | None, value: Array, labels: Ints
+) -> None:
+    """labels (n, B, T) = the state of the segment that starts at each frame of n ways, all others stay as they are.
+
+    The best, or with levels the best from each stratum on; value (V, B) = their scores, -inf where there is none. Of
+    several, states are taken in their order, and the shorter segment first, or the longer. Or they are drawn, with
+    uniforms (n, B, T, 2), first each state, then its duration, and value (1, B) = log Z. Time as `backward`, and K + D
+    for each segment of a way, with levels as a frame of `backward`; memory V * T * K, with rates V * T * K * D.
+    """
+    n, K, r, nodes = labels.shape[0], s.opening.shape[2], make_room(s, value), make_nodes(s, value.shape[0], value)
+    due, node, pair, stratum = (
+        np.empty(n, np.int64),
+        np.empty(n, np.int64),
+        np.empty(n, np.int64),
+        np.empty(n, np.int64),
+    )
+    for b in range(worker, value.shape[1], workers):
+        scaled = None if uniforms is None else scaled_matrices(s, b, value)
+        backward(s, levels, b, nodes, scaled, r)
+        for v in range(value.shape[0]):
+            value[v, b] = nodes[v, 0, 0, 0]
+        for i in range(n):
+            due[i], node[i], pair[i], stratum[i] = 0, 0, 0, i if uniforms is None else 0
+        for t in range(s.lengths[b]):
+            (first, last), count = span(s, b, t), 0
+            for i in range(n):
+                v, k, p = stratum[i], node[i], pair[i]
+                if due[i] != t or nodes[v, t, p, k] == -np.inf:
+                    continue
+                if count == 0 and levels is not None:
+                    fill_segments(s, b, t, first, last, r)
+                if count == 0 or levels is not None:
+                    count = look_ahead(s, levels, b, t, v, first, last, nodes, scaled, r)
+                if s.transitions.size:
+                    u = None if uniforms is None else uniforms[i, b, t, 0]
+                    k = pick(s.transitions[b, k], r.starts, K, False, u, r.row)
+                take_column(r.ways, k, count, r.column)
+                w = None if uniforms is None else uniforms[i, b, t, 1]
+                d = pick(s.rates[b, k, p] if s.rates.size else r.zeros, r.column, count, s.longest_first, w, r.row)
+                labels[i, b, t] = k
+                if levels is not None:
+                    for e in range(d + 1):
+                        stratum[i] = stratum_after(levels, b, t, stratum[i], k, e)
+                due[i], node[i], pair[i] = t + d + 1, k + 1, d if s.rates.size else 0
+
+
+@exact_kernel
+def completions(worker: int, workers: int, s: Segments, best: Array) -> None:
+    """best (B, T + 1, P, K + 1) = the best score of a way to finish from each node."""
+    r = make_room(s, best)
+    for b in range(worker, best.shape[0], workers):
+        backward(s, None, b, best[b : b + 1], None, r)

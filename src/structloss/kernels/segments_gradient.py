@@ -4,13 +4,14 @@ What `kernels.segments.backward` gives for every node makes the ways a Markov ch
 frame to the last, gives the probability of every node, and so of all that scores a segment.
 """
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from structloss.kernels.arithmetic import inverse
 from structloss.kernels.compile import kernel
 from structloss.kernels.segments import (
+    TINY,
     Room,
     Scaled,
     Segments,
@@ -22,22 +23,22 @@ from structloss.kernels.segments import (
     matrices_of,
     scaled_exp,
     scaled_matrices,
-    share,
+    share_logs,
     span,
     take_column,
 )
 from structloss.kernels.types import Array
 
 
-class Gradients(NamedTuple):
-    """The derivatives of each example's own value in its scores, of a batch or of one example; size 0: not wanted."""
-
-    opening: Array
-    frames: Array
-    durations: Array
-    rates: Array
-    transitions: Array
-    final: Array
+@kernel
+def share(scores: Array, weights: Array, values: Array, exps: Array, count: int, row: Array) -> Any:
+    """As share_logs, up to a factor, from exp(scores), weights, and exp(values), exps, both scaled. Returns the sum."""
+    total = 0.0
+    for i in range(count):
+        row[i] = weights[i] * exps[i]
+    for i in range(count):
+        total += row[i]
+    return total if total.real > TINY else share_logs(scores, values, count, row)[1]
 
 
 @kernel
@@ -63,7 +64,7 @@ def push(
 
 @kernel
 def fill_flow(
-    s: Segments, b: int, t: int, first: int, last: int, count: int, scaled: Scaled, r: Room, mass: Array, g: Gradients
+    s: Segments, b: int, t: int, first: int, last: int, count: int, scaled: Scaled, r: Room, mass: Array, g: Segments
 ) -> None:
     """shares[d, k] = the probability of each segment from t on, where mass (T + 1, P, K + 1) is that of each node.
 
@@ -74,18 +75,16 @@ def fill_flow(
         for k in range(first, last):
             take_column(r.ways, k, count, r.column)
             take_column(r.shares, k, count, r.column_exps)
-            for p in range(mass.shape[1]):
-                r.before[p] = mass[t, p, k]
-            own = g.rates[k] if g.rates.size else scaled.weights[0, :0]
+            take_column(mass[t], k, mass.shape[1], r.before)
+            own = g.rates[b, k]
             push(matrices[k], scaled.weights[k], r.column, r.column_exps, count, r.row, r.before, r.flow, own)
             for d in range(count):
                 r.shares[d, k] = r.flow[d]
         return
     if s.transitions.size:
         scaled_exp(r.starts, last, r.start_exps)
-        for j in range(mass.shape[2]):
-            r.before[j] = mass[t, 0, j]
-        push(matrices[0], scaled.weights[0], r.starts, r.start_exps, last, r.row, r.before, r.flow, g.transitions)
+        own = g.transitions[b]
+        push(matrices[0], scaled.weights[0], r.starts, r.start_exps, last, r.row, mass[t, 0], r.flow, own)
     else:
         for k in range(first, last):
             r.flow[k] = mass[t, 0, k]
@@ -99,7 +98,9 @@ def fill_flow(
 
 
 @kernel
-def spread(nodes: Array, g: Gradients, t: int, count: int, first: int, last: int, weights: Array, sums: Array) -> None:
+def spread(
+    nodes: Array, g: Segments, b: int, t: int, count: int, first: int, last: int, weights: Array, sums: Array
+) -> None:
     """Add weights[d, k], what the segments from t on weigh, to the nodes that they lead to and to what scores them.
 
     A frame is in all segments that do not end before it: its weights are summed from the longest on. Cost D * K.
@@ -111,16 +112,16 @@ def spread(nodes: Array, g: Gradients, t: int, count: int, first: int, last: int
         add(tails, row)
         add(nodes[t + d + 1, d if paired else 0, first + 1 : last + 1], row)
         if g.frames.size:
-            add(g.frames[t + d, first:last], tails)
+            add(g.frames[b, t + d, first:last], tails)
         if g.durations.size:
-            add(g.durations[d, first:last], row)
+            add(g.durations[b, d, first:last], row)
     if g.opening.size:
-        add(g.opening[t, first:last], tails)
+        add(g.opening[b, t, first:last], tails)
 
 
 @kernel
-def log_partition(worker: int, workers: int, s: Segments, wanted: bool, value: Array, gradients: Gradients) -> None:
-    """value (B,) = log Z, and where `wanted` its gradients: a pass through the Markov chain that `backward` makes.
+def log_partition(worker: int, workers: int, s: Segments, wanted: bool, value: Array, g: Segments) -> None:
+    """value (B,) = log Z, and where `wanted` its gradients g: a pass through the Markov chain that `backward` makes.
 
     Time as `backward`, memory T * K, with rates T * K * D.
     """
@@ -131,10 +132,6 @@ def log_partition(worker: int, workers: int, s: Segments, wanted: bool, value: A
         value[b] = nodes[0, 0, 0, 0]
         if not wanted or value[b].real == -np.inf:
             continue
-        g = Gradients(
-            gradients.opening[b], gradients.frames[b], gradients.durations[b], gradients.rates[b],
-            gradients.transitions[b], gradients.final[b],
-        )  # fmt: skip
         length = s.lengths[b]
         mass[: length + 1] = 0.0
         mass[0, 0, 0] = 1.0
@@ -143,6 +140,6 @@ def log_partition(worker: int, workers: int, s: Segments, wanted: bool, value: A
             if first < last:
                 count = look_ahead(s, None, b, t, 0, first, last, nodes, scaled, r)
                 fill_flow(s, b, t, first, last, count, scaled, r, mass, g)
-                spread(mass, g, t, count, first, last, r.shares, r.sums)
+                spread(mass, g, b, t, count, first, last, r.shares, r.sums)
         for p in range(mass.shape[1] if g.final.size else 0):
-            add(g.final, mass[length, p])
+            add(g.final[b], mass[length, p])

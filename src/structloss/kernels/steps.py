@@ -94,42 +94,53 @@ def look_ahead_one(unary: Array, t: int, beta: Array, there: int, blocks: int, o
 
 
 @kernel
-def pull(weights: Array, ahead: Array, begin: int, S: int, rows: int, blocks: int, out: Array, out_begin: int) -> None:
-    """out[h, s] = sum over y of weights[h, y] * ahead[(h mod blocks) * K + y, s]."""
-    K = weights.shape[1]
-    vectors, sums = table_of(ahead, begin, blocks * K, S), table_of(out, out_begin, rows, S)
-    for r in range(blocks):
-        multiply(weights, vectors, r * K, r, rows, blocks, sums)
+def combine(
+    weights: Array, begin: int, across: int, down: int, n: int, k: int,
+    vectors: Array, first: int, step: int, out: Array, out_first: int, out_step: int,
+) -> None:  # fmt: skip
+    """Row i < n of out = the sum over j < k of weights[begin + i * across + j * down] times row j of the vectors.
+
+    Row i stands at out_first + i * out_step, row j at first + j * step. Two i and four j at a time: the vectors are
+    read half as often, out a quarter.
+    """
+    for i in range(0, n, 2):
+        one, two = out_first + i * out_step, out_first + min(i + 1, n - 1) * out_step
+        e, f = begin + i * across, begin + min(i + 1, n - 1) * across
+        for s in range(out.shape[1]):
+            out[one, s] = 0.0
+            out[two, s] = 0.0
+        for j in range(0, k - k % 4, 4):
+            e0, e1, e2, e3 = (
+                weights[e + j * down], weights[e + (j + 1) * down], weights[e + (j + 2) * down],
+                weights[e + (j + 3) * down],
+            )  # fmt: skip
+            f0, f1, f2, f3 = (
+                weights[f + j * down], weights[f + (j + 1) * down], weights[f + (j + 2) * down],
+                weights[f + (j + 3) * down],
+            )  # fmt: skip
+            a0 = first + j * step
+            a1, a2, a3 = a0 + step, a0 + 2 * step, a0 + 3 * step
+            for s in range(out.shape[1]):
+                v0, v1, v2, v3 = vectors[a0, s], vectors[a1, s], vectors[a2, s], vectors[a3, s]
+                x = out[one, s] + ((e0 * v0 + e1 * v1) + (e2 * v2 + e3 * v3))
+                y = out[two, s] + ((f0 * v0 + f1 * v1) + (f2 * v2 + f3 * v3))
+                out[one, s] = x
+                out[two, s] = y
+        for j in range(k - k % 4, k):
+            e0, f0, a0 = weights[e + j * down], weights[f + j * down], first + j * step
+            for s in range(out.shape[1]):
+                x, y = out[one, s] + e0 * vectors[a0, s], out[two, s] + f0 * vectors[a0, s]
+                out[one, s] = x
+                out[two, s] = y
 
 
 @kernel
-def multiply(weights: Array, vectors: Array, begin: int, r: int, rows: int, blocks: int, out: Array) -> None:
-    """out[h, s] = sum over y of weights[h, y] * vectors[begin + y, s] for h = r mod blocks, two h and four y at a time.
-
-    The vectors are read half as often, out a quarter.
-    """
-    K, S = weights.shape[1], out.shape[1]
-    for h in range(r, rows, 2 * blocks):
-        g = h + blocks if h + blocks < rows else h
-        for s in range(S):
-            out[h, s] = 0.0
-            out[g, s] = 0.0
-        for y in range(0, K - K % 4, 4):
-            a = begin + y
-            e0, e1, e2, e3 = weights[h, y], weights[h, y + 1], weights[h, y + 2], weights[h, y + 3]
-            f0, f1, f2, f3 = weights[g, y], weights[g, y + 1], weights[g, y + 2], weights[g, y + 3]
-            for s in range(S):
-                v0, v1, v2, v3 = vectors[a, s], vectors[a + 1, s], vectors[a + 2, s], vectors[a + 3, s]
-                one = out[h, s] + ((e0 * v0 + e1 * v1) + (e2 * v2 + e3 * v3))
-                two = out[g, s] + ((f0 * v0 + f1 * v1) + (f2 * v2 + f3 * v3))
-                out[h, s] = one
-                out[g, s] = two
-        for y in range(K - K % 4, K):
-            e, f = weights[h, y], weights[g, y]
-            for s in range(S):
-                one, two = out[h, s] + e * vectors[begin + y, s], out[g, s] + f * vectors[begin + y, s]
-                out[h, s] = one
-                out[g, s] = two
+def pull(weights: Array, ahead: Array, begin: int, S: int, rows: int, blocks: int, out: Array, out_begin: int) -> None:
+    """out[h, s] = sum over y of weights[h, y] * ahead[(h mod blocks) * K + y, s]."""
+    K, flat = weights.shape[1], weights.reshape(-1)
+    vectors, sums = table_of(ahead, begin, blocks * K, S), table_of(out, out_begin, rows, S)
+    for r in range(blocks):
+        combine(flat, r * K, blocks * K, 1, rows // blocks, K, vectors, r * K, 1, sums, r, blocks)
 
 
 @kernel
@@ -147,22 +158,10 @@ def pull_one(weights: Array, ahead: Array, at: int, rows: int, blocks: int, out:
 @kernel
 def push(weights: Array, coefficients: Array, begin: int, S: int, rows: int, blocks: int, out: Array) -> None:
     """out[r * K + y, s] = sum over h = r mod blocks of weights[h, y] * coefficients[h, s]."""
-    K = weights.shape[1]
+    K, flat = weights.shape[1], weights.reshape(-1)
     c, flow = table_of(coefficients, begin, rows, S), table_of(out, 0, blocks * K, S)
-    whole = rows - rows % 4 if blocks == 1 else 0
     for r in range(blocks):
-        for y in range(K):
-            a = r * K + y
-            for s in range(S):
-                flow[a, s] = 0.0
-            for h in range(0, whole, 4):
-                e0, e1, e2, e3 = weights[h, y], weights[h + 1, y], weights[h + 2, y], weights[h + 3, y]
-                for s in range(S):
-                    flow[a, s] += (e0 * c[h, s] + e1 * c[h + 1, s]) + (e2 * c[h + 2, s] + e3 * c[h + 3, s])
-            for h in range(whole + r, rows, blocks):
-                e = weights[h, y]
-                for s in range(S):
-                    flow[a, s] += e * c[h, s]
+        combine(flat, r * K, 1, blocks * K, K, rows // blocks, c, r, blocks, flow, r * K, 1)
 
 
 @kernel

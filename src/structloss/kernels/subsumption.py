@@ -50,46 +50,48 @@ class Limits(NamedTuple):
     """
 
     completion: Array  # (L, P), the least cost to finish; inf where nothing does
-    alive: Ints  # (L, n), the positions of use
+    place: Ints  # (L, P), which of the positions of use each one is, -1 where it is of none
+    alive: Ints  # (L, n), these positions
     counts: Ints  # (L,), how many they are
     ordinary: Ints  # (L, C), 1 where a class moves from all of them as the last class does: it need not be followed
     bound: Array  # (L, n, n): b(q, p) of the positions of use; inf where nothing is known
 
 
 @exact_kernel
-def silent_stops(a: Acceptor, out: Array) -> None:
-    """out[p] = the least cost to stop without reading."""
-    _, stop, _, _, _, silent_start, silent_to, silent_cost = a
-    for p in range(stop.shape[0] - 1, -1, -1):
-        best = stop[p]
-        for i in range(silent_start[p], silent_start[p + 1]):
-            best = min(best, silent_cost[i] + out[silent_to[i]])
-        out[p] = best
+def complete(a: Acceptor, first: int, last: int, after: Array, out: Array) -> bool:
+    """Lower out[p] to what it costs to read one symbol, any of the classes from first to last, and then `after`.
 
-
-@exact_kernel
-def complete(a: Acceptor, after: Array, out: Array) -> bool:
-    """Lower out[p] to what it costs to read one symbol, any, and then `after`. Whether anything was lowered."""
+    Also to what it costs to move silently and then `out`. Whether anything was lowered.
+    """
     _, _, move_start, move_to, move_cost, silent_start, silent_to, silent_cost = a
     changed = False
     for p in range(out.shape[0] - 1, -1, -1):
         best = out[p]
-        for c in range(move_start.shape[0]):
+        for c in range(first, last):
             for i in range(move_start[c, p], move_start[c, p + 1]):
                 best = min(best, move_cost[i] + after[move_to[i]])
         for i in range(silent_start[p], silent_start[p + 1]):
             best = min(best, silent_cost[i] + out[silent_to[i]])
-        if best < out[p] - UNIT:
-            out[p], changed = best, True
+        changed = changed or best < out[p] - UNIT
+        out[p] = best
     return changed
+
+
+@exact_kernel
+def silent_stops(a: Acceptor, out: Array) -> None:
+    """out[p] = the least cost to stop without reading."""
+    none = 0
+    for p in range(out.shape[0]):
+        out[p] = a.stop[p]
+    complete(a, none, none, out, out)
 
 
 @exact_kernel
 def completions(a: Acceptor, out: Array) -> bool:
     """out[p] = the least cost to stop after any string. False if there is none: a loop gains at every turn."""
     silent_stops(a, out)
-    rounds, most = 0, len(out)
-    while complete(a, out, out) and rounds <= most:
+    rounds, most, none = 0, len(out), 0
+    while complete(a, none, a.move_start.shape[0], out, out) and rounds <= most:
         rounds += 1
     return rounds <= most
 
@@ -114,19 +116,21 @@ def any_symbol(a: Acceptor) -> Acceptor:
 
 
 @exact_kernel
-def positions_of_use(a: Acceptor, cap: float, completion: Array, alive: Ints, counts: Ints, ordinary: Ints) -> None:
-    """Fill in the limits of strings of length T: completion (T + 1, P), alive (T + 1, P), counts, ordinary (T + 1, C).
+def positions_of_use(
+    a: Acceptor, cap: float, completion: Array, place: Ints, alive: Ints, counts: Ints, ordinary: Ints
+) -> None:
+    """Fill in the limits of strings of length T: completion, place, alive (T + 1, P), counts, ordinary (T + 1, C).
 
     Of use is a position that some string passes at level t on a path of total cost below the cap.
     """
     start, _, move_start, move_to, move_cost, silent_start, silent_to, silent_cost = a
     cheapest = any_symbol(a)
     _, _, any_start, any_to, any_cost, _, _, _ = cheapest
-    P, C, T = start.shape[0], move_start.shape[0], counts.shape[0] - 1
+    P, C, T, none, one = start.shape[0], move_start.shape[0], counts.shape[0] - 1, 0, any_start.shape[0]
     silent_stops(a, completion[T])
     for t in range(T - 1, -1, -1):
         completion[t] = np.inf
-        complete(cheapest, completion[t + 1], completion[t])
+        complete(cheapest, none, one, completion[t + 1], completion[t])
     cost, following = np.empty(P), np.empty(P)
     for p in range(P):
         cost[p] = start[p]
@@ -137,7 +141,7 @@ def positions_of_use(a: Acceptor, cap: float, completion: Array, alive: Ints, co
         for p in range(P):
             if not cost[p] + completion[t, p] < cap - UNIT:
                 continue
-            alive[t, counts[t]] = p
+            alive[t, counts[t]], place[t, p] = p, counts[t]
             counts[t] += 1
             for i in range(silent_start[p], silent_start[p + 1]):
                 cost[silent_to[i]] = min(cost[silent_to[i]], cost[p] + silent_cost[i])
@@ -205,21 +209,16 @@ def answer_moves(
 @exact_kernel
 def level_bounds(a: Acceptor, limits: Limits) -> None:
     """Fill in limits.bound[t, j, i] = b(t, q, p) for the positions of use q = alive[t, j] and p = alive[t, i]."""
-    completion, alive, counts, ordinary, out = limits
-    P, T = completion.shape[1], counts.shape[0] - 1
-    place, place_after, answer = np.full(P, -1), np.full(P, -1), np.empty(out.shape[1:])
+    completion, place, alive, counts, ordinary, out = limits
+    T, answer = counts.shape[0] - 1, np.empty(out.shape[1:])
     for i in range(counts[T]):
-        place_after[alive[T, i]] = i
         for j in range(counts[T]):
             out[T, j, i] = completion[T, alive[T, j]] - completion[T, alive[T, i]]
     for t in range(T - 1, -1, -1):
-        for i in range(counts[t]):
-            place[alive[t, i]] = i
         out[t] = -np.inf
-        answer_moves(a, alive[t], counts[t], ordinary[t], place, place_after, out[t + 1], 0.0, False, answer, out[t])
-        for i in range(counts[t + 1]):
-            place_after[alive[t + 1, i]] = -1
-        place, place_after = place_after, place
+        answer_moves(
+            a, alive[t], counts[t], ordinary[t], place[t], place[t + 1], out[t + 1], 0.0, False, answer, out[t]
+        )
 
 
 @exact_kernel
@@ -245,18 +244,12 @@ def worst_completions(a: Acceptor, length: int, out: Array) -> None:
 
     The game in which an adversary names one symbol after another: an upper bound of the worst string's cost.
     """
-    _, _, move_start, move_to, move_cost, silent_start, silent_to, silent_cost = a
-    P, C = out.shape[1], move_start.shape[0]
     silent_stops(a, out[0])
-    answer = np.empty(P)
+    answer = np.empty(out.shape[1])
     for m in range(1, length + 1):
         out[m] = -np.inf
-        for c in range(C):
-            for p in range(P - 1, -1, -1):
-                best = np.inf
-                for i in range(move_start[c, p], move_start[c, p + 1]):
-                    best = min(best, move_cost[i] + out[m - 1, move_to[i]])
-                for i in range(silent_start[p], silent_start[p + 1]):
-                    best = min(best, silent_cost[i] + answer[silent_to[i]])
-                answer[p] = best
-                out[m, p] = max(out[m, p], best)
+        for c in range(a.move_start.shape[0]):
+            answer[:] = np.inf
+            complete(a, c, c + 1, out[m - 1], answer)
+            for p in range(out.shape[1]):
+                out[m, p] = max(out[m, p], answer[p])

@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,7 @@ from torch import Tensor
 from structloss.automata.acceptors import edit_acceptor, smith_waterman_acceptor
 from structloss.automata.automaton import MAX_STATES
 from structloss.automata.tropical import edit_limits, open_limits
-from structloss.kernels import alignment
-from structloss.kernels.alignment import Pairs
+from structloss.kernels.alignment import Pairs, least_cost
 from structloss.kernels.subsumption import Acceptor, Limits
 from structloss.losses.acceptor import AcceptorLoss
 from structloss.losses.numbers import check_at_least_zero
@@ -22,6 +21,8 @@ from structloss.losses.references import UNKNOWN, String
 
 class AlignmentLoss(AcceptorLoss):
     """The least cost of an alignment: of pairs, of insertions and of deletions."""
+
+    local: ClassVar[bool]  # of stretches of the strings, not of the whole
 
     def __init__(
         self,
@@ -67,12 +68,7 @@ class AlignmentLoss(AcceptorLoss):
 
     def uncapped(self, y: String, reference: String) -> float:
         sets = self._checked(reference, int(y.max(initial=0)))
-        return float(self.align(y, sets, self.pairs, self.insertion, self.deletion))
-
-    @property
-    @abstractmethod
-    def align(self) -> Callable[..., float]:
-        """The dynamic program."""
+        return float(least_cost(y, sets, self.pairs, self.insertion, self.deletion, self.local))
 
     @property
     @abstractmethod
@@ -133,7 +129,7 @@ class EditDistance(AlignmentLoss, name="edit"):
         tensor([[1, 2, 2]])
     """
 
-    align = staticmethod(alignment.edit_distance)
+    local = False
     acceptor = staticmethod(edit_acceptor)
 
     def limits(self, acceptor: Acceptor) -> Limits:
@@ -176,7 +172,7 @@ class SmithWaterman(AlignmentLoss, name="smith-waterman"):
         tensor([-6.])
     """
 
-    align = staticmethod(alignment.smith_waterman)
+    local = True
     acceptor = staticmethod(smith_waterman_acceptor)
 
     def __init__(

@@ -78,7 +78,9 @@ class Positions:
         return y if self.index is None else y.scatter(-1, self.index.expand(y.shape), y)
 
 
-def as_positions(lengths: Tensor | Sequence[int] | None, batch: int, width: int, device: torch.device) -> Positions:
+def as_positions(
+    lengths: Tensor | Sequence[int] | None, batch: int, width: int, device: torch.device, name: str = "lengths"
+) -> Positions:
     """From lengths (B,); from a mask (B, T) of booleans or of 0 and 1, gaps allowed; or from None: all of T."""
     if lengths is None:
         return Positions(torch.full((batch,), width, dtype=torch.int64, device=device), width)
@@ -87,29 +89,27 @@ def as_positions(lengths: Tensor | Sequence[int] | None, batch: int, width: int,
         if lengths.numel() == 0 and lengths.dim() == 1:
             lengths = lengths.to(torch.int64)
     if lengths.dtype not in (*_INTEGERS, torch.bool):
-        raise TypeError(f"lengths: got {lengths.dtype}, but wanted integers (B,) or a mask (B, T)")
+        raise TypeError(f"{name}: got {lengths.dtype}, but wanted integers (B,) or a mask (B, T)")
     if lengths.dim() == 2 or lengths.dtype == torch.bool:
-        return _of_mask(lengths.to(device), batch, width)
+        return _of_mask(lengths.to(device), batch, width, name)
     if lengths.shape != (batch,):
-        raise ValueError(
-            f"lengths: got shape {tuple(lengths.shape)}, but wanted ({batch},), one length for each example"
-        )
+        raise ValueError(f"{name}: got shape {tuple(lengths.shape)}, but wanted ({batch},), one for each example")
     lengths = lengths.to(device=device, dtype=torch.int64)
     if not torch.compiler.is_compiling() and batch:
         on_cpu = lengths.cpu().numpy()
         if on_cpu.min() < 0 or on_cpu.max() > width:
             b = int(((on_cpu < 0) | (on_cpu > width)).argmax())
-            raise ValueError(f"lengths: lengths[{b}] is {on_cpu[b]}, but wanted 0 to {width}, the number of positions")
+            raise ValueError(f"{name}: {name}[{b}] is {on_cpu[b]}, but wanted 0 to {width}, all that there are")
     return Positions(lengths, width)
 
 
-def _of_mask(mask: Tensor, batch: int, width: int) -> Positions:
+def _of_mask(mask: Tensor, batch: int, width: int, name: str) -> Positions:
     if mask.shape != (batch, width):
-        raise ValueError(f"lengths: got a mask of shape {tuple(mask.shape)}, but wanted ({batch}, {width})")
+        raise ValueError(f"{name}: got a mask of shape {tuple(mask.shape)}, but wanted ({batch}, {width})")
     compiling = torch.compiler.is_compiling()
     if mask.dtype != torch.bool:
         if not compiling and ((mask != 0) & (mask != 1)).any():
-            raise ValueError(f"lengths: got a mask with {int(mask.max())} in it, but wanted 0 and 1, or booleans")
+            raise ValueError(f"{name}: got a mask with {int(mask.max())} in it, but wanted 0 and 1, or booleans")
         mask = mask != 0
     lengths = mask.sum(1)
     if not compiling and torch.equal(mask, torch.arange(width, device=mask.device) < lengths[:, None]):
@@ -117,15 +117,16 @@ def _of_mask(mask: Tensor, batch: int, width: int) -> Positions:
     return Positions(lengths, width, torch.argsort(~mask, dim=1, stable=True))
 
 
-def as_lengths(lengths: Tensor | Sequence[int] | None, batch: int, width: int, device: torch.device) -> Tensor:
+def as_lengths(
+    lengths: Tensor | Sequence[int] | None, batch: int, width: int, device: torch.device, name: str = "lengths"
+) -> Tensor:
     """Lengths (B,), for what cannot skip a position: a mask must be True, then False."""
-    found = as_positions(lengths, batch, width, device)
+    found = as_positions(lengths, batch, width, device, name)
     if found.index is not None:
         gap = (found.within & (found.index != torch.arange(width, device=device))).any(1)
         if gap.any():
-            raise ValueError(
-                f"lengths: the mask of example {int(gap.int().argmax())} has a gap, but wanted True, then False"
-            )
+            b = int(gap.int().argmax())
+            raise ValueError(f"{name}: the mask of example {b} has a gap, but wanted True, then False")
     return found.lengths
 
 
@@ -160,7 +161,9 @@ def as_padded(labels: Labels, name: str, device: torch.device | None = None) -> 
 
 def is_sets(labels: Labels) -> bool:
     """Whether these are sets of labels, a boolean tensor (B, U, K)."""
-    return isinstance(labels, Tensor | np.ndarray) and labels.dtype in (torch.bool, np.dtype(bool))
+    if isinstance(labels, Tensor):
+        return labels.dtype is torch.bool
+    return isinstance(labels, np.ndarray) and labels.dtype == np.bool_
 
 
 def as_strings(labels: Labels, batch: int, name: str = "reference", positions: Positions | None = None) -> list[String]:
@@ -197,7 +200,7 @@ def as_strings(labels: Labels, batch: int, name: str = "reference", positions: P
 
 def as_aligned(labels: Labels, positions: Positions, num_labels: int, name: str = "reference") -> Tensor:
     """Labels (B, T), one for each position that counts, those first: 0 to K - 1, or UNKNOWN; or sets (B, T, K)."""
-    batch, width, device = len(positions.lengths), positions.width, positions.lengths.device
+    batch, width, device = positions.lengths.shape[0], positions.width, positions.lengths.device
     if is_sets(labels):
         sets = _checked_sets(labels, batch, name).to(device)
         if sets.shape[1:] != (width, num_labels):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from structloss.kernels.alignment import Pairs, edit_distance, smith_waterman
+from structloss.kernels.alignment import Pairs, least_cost
 from structloss.kernels.compile import exact_kernel
 from structloss.kernels.types import Array, Ints
 
@@ -31,10 +31,8 @@ def enumerate_strings(
             if t and kind == BIGRAM:
                 product += pairs.table[previous, y[t]]
             previous = y[t]
-        if kind == EDIT:
-            score += edit_distance(y, reference, pairs, insertion, deletion)
-        elif kind == LOCAL:
-            score += smith_waterman(y, reference, pairs, insertion, deletion)
+        if kind != BIGRAM:
+            score += least_cost(y, reference, pairs, insertion, deletion, kind == LOCAL)
         else:
             score -= np.log(product)
         if kind != BIGRAM or product > 0:

@@ -302,7 +302,7 @@ class Structure(ABC):
             tensor([4.1589, 1.3863])
         """
         choices = self._single()
-        return self._log_partition() if choices is None else self._score(choices)[0]
+        return self._log_partition() if choices is None else self._score(choices).squeeze(0)
 
     def marginals(self) -> Tensor:
         """The probability that y has each part: the gradient of log_partition in the parts' scores.

@@ -10,6 +10,7 @@ backward pass.
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import count
 from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
@@ -26,7 +27,7 @@ X = TypeVar("X")
 class Flat(Protocol):
     """A structure that can be taken apart: the tensors that are differentiated first."""
 
-    _kind: ClassVar[int]
+    _kind: ClassVar[int]  # the number of its class
 
     def _flat(self) -> tuple[list[Tensor], list[int]]:
         """Its tensors, and integers that say the rest; the first of these is how many of the tensors are potentials."""
@@ -35,36 +36,35 @@ class Flat(Protocol):
     def _of_flat(cls, tensors: list[Tensor], rest: list[int]) -> Self:
         """Put together again."""
 
+    def _empty(self, name: str, number: int) -> list[Tensor]:
+        """Tensors without content, of the shapes that an operation gives."""
 
-Operation = Callable[..., list[Tensor]]  # of structures, tensors and an integer
-Shapes = Callable[..., list[Tensor]]  # the same of tensors without content
 
-_KINDS: list[type[Flat]] = []
-_OPERATIONS: dict[str, tuple[Operation, Shapes]] = {}
 _OBJECTS: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _numbers = count()
 
 
-def register_kind(kind: type[Flat]) -> int:
-    """A number for a kind of structure."""
-    _KINDS.append(kind)
-    return len(_KINDS) - 1
+class _Thread(threading.local):
+    repeats = False
+
+
+_thread = _Thread()
 
 
 def register_object(x: Any) -> int:
-    """A number for an object, such as an objective, by which a node finds it."""
+    """A number for an objective or for a kind of structure, by which a node finds it."""
     number = next(_numbers)
     _OBJECTS[number] = x
     return number
 
 
-def register(name: str, operation: Operation, shapes: Shapes) -> None:
-    """An operation that can be a node: `operation` computes it, `shapes` gives empty tensors like what it returns."""
-    _OPERATIONS[name] = operation, shapes
+def repeats() -> bool:
+    """Whether this computes values again that a graph has computed, to differentiate them: no step of training."""
+    return _thread.repeats
 
 
 def call(name: str, structures: Sequence[Flat], more: Sequence[Tensor] = (), number: int = 0) -> list[Tensor]:
-    """What the operation gives for structures, further tensors and a number."""
+    """What the operation `_name` of the first gives for the other structures and a number; or objective `number`."""
     tensors: list[Tensor] = []
     layout: list[int] = []
     for s in structures:
@@ -82,17 +82,17 @@ def objective(s: Flat, reference: Labels, number: int) -> Tensor:
     return call("objective", [s], [padded] if lengths is None else [padded, lengths], number)[0]
 
 
-def _objective(s: Any, reference: Tensor, lengths: Tensor | None = None, *, number: int) -> list[Tensor]:
-    own = _OBJECTS[number]
-    rows: Any = reference
-    if lengths is not None:
-        rows = [row[:n] for row, n in zip(reference, lengths.tolist(), strict=True)]
-    training = own.training
-    own.training = training and not torch.is_grad_enabled()  # the backward pass is no further step of training
-    try:
-        return [own.checked_values(s, rows)]
-    finally:
-        own.training = training
+def _result(name: str, tensors: Sequence[Tensor], layout: Sequence[int], number: int) -> list[Tensor]:
+    (s, *others), _, more = _assembled(tensors, layout)
+    if name != "objective":
+        found = getattr(s, f"_{name}")(*others, *([number] if number else []))
+        return [found] if isinstance(found, Tensor) else list(found)
+    reference, *lengths = more
+    rows = [row[:n] for row, n in zip(reference, lengths[0].tolist(), strict=True)] if lengths else reference
+    objective = _OBJECTS[number]
+    values = objective.values(s, rows)
+    objective.check(values, s, rows)
+    return [values]
 
 
 def _assembled(tensors: Sequence[Tensor], layout: Sequence[int]) -> tuple[list[Any], list[int], list[Tensor]]:
@@ -104,23 +104,18 @@ def _assembled(tensors: Sequence[Tensor], layout: Sequence[int]) -> tuple[list[A
         kind, size, extra = layout[at : at + 3]
         rest = list(layout[at + 3 : at + 3 + extra])
         potentials += range(used, used + rest[0])
-        structures.append(_KINDS[kind]._of_flat(list(tensors[used : used + size]), rest))
+        structures.append(_OBJECTS[kind]._of_flat(list(tensors[used : used + size]), rest))
         at, used = at + 3 + extra, used + size
     return structures, potentials, list(tensors[used:])
 
 
 def _run(name: str, tensors: list[Tensor], layout: list[int], number: int) -> list[Tensor]:
-    structures, _, more = _assembled(tensors, layout)
     with torch.no_grad():
-        return [
-            x.clone(memory_format=torch.contiguous_format)
-            for x in _OPERATIONS[name][0](*structures, *more, number=number)
-        ]
+        return [x.clone(memory_format=torch.contiguous_format) for x in _result(name, tensors, layout, number)]
 
 
 def _shapes(name: str, tensors: list[Tensor], layout: list[int], number: int) -> list[Tensor]:
-    structures, _, more = _assembled(tensors, layout)
-    return _OPERATIONS[name][1](*structures, *more, number=number)
+    return cast(list[Tensor], _assembled(tensors, layout)[0][0]._empty(name, number))
 
 
 def _gradients(g: Tensor, name: str, tensors: list[Tensor], layout: list[int], number: int) -> list[Tensor]:
@@ -130,8 +125,7 @@ def _gradients(g: Tensor, name: str, tensors: list[Tensor], layout: list[int], n
     inputs = [leaves[i] for i in potentials]
 
     def differentiate() -> tuple[Tensor | None, ...]:
-        structures, _, more = _assembled(leaves, layout)
-        value = _OPERATIONS[name][0](*structures, *more, number=number)[0]
+        value = _result(name, leaves, layout, number)[0]
         if not value.requires_grad:
             return (None,) * len(inputs)
         return torch.autograd.grad(value, inputs, g, allow_unused=True)
@@ -142,23 +136,15 @@ def _gradients(g: Tensor, name: str, tensors: list[Tensor], layout: list[int], n
 
 def _in_a_thread(function: Callable[[], X]) -> X:
     """What a function gives that differentiates: within a node torch records nothing, in a new thread it does."""
-    found: list[X] = []
-    errors: list[BaseException] = []
     forced = forced_engine()
 
-    def run() -> None:
-        try:
-            with nullcontext() if forced is None else engine(forced):
-                found.append(function())
-        except BaseException as error:
-            errors.append(error)
+    def run() -> X:
+        _thread.repeats = True
+        with nullcontext() if forced is None else engine(forced):
+            return function()
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return found[0]
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(run).result()
 
 
 def _gradient_shapes(g: Tensor, name: str, tensors: list[Tensor], layout: list[int], number: int) -> list[Tensor]:
@@ -191,4 +177,3 @@ def _backward(ctx: Any, gradients: list[Tensor | None]) -> Any:
 _node.register_fake(_shapes)
 _gradient_node.register_fake(_gradient_shapes)
 _node.register_autograd(_backward, setup_context=_setup)
-register("objective", _objective, lambda s, *_, number: [s._any_potential.new_empty(len(s))])

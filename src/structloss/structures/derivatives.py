@@ -55,9 +55,10 @@ def once_only(x: Tensor, potentials: Sequence[Maybe]) -> Tensor:
     return apply(NoSecondDerivative, x, *potentials) if recorded else x
 
 
-def known(solve: Solve, potentials: Sequence[Maybe], owner: Owner = None) -> Tensor:
-    """The value (B,), whose gradient is computed with it."""
-    return apply(_KnownGradient, solve, _owners(owner, len(potentials)), *_followed(potentials))
+def known(solve: Solve, potentials: Sequence[Maybe], owner: Owner = None, arrays: Any = None) -> Tensor:
+    """The value (B,), whose gradient is computed with it; `arrays`: what `solve` reads, where that is there already."""
+    arrays = [_array(x) for x in potentials] if arrays is None else arrays
+    return apply(_KnownGradient, solve, arrays, _owners(owner, len(potentials)), *_followed(potentials))
 
 
 def expectation(solve: Solve, p: Sequence[Maybe], f: Sequence[Maybe], owner: Owner = None) -> Tensor:
@@ -79,10 +80,10 @@ def _followed(potentials: Sequence[Maybe]) -> Sequence[Maybe]:
 
 class _KnownGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, solve: Solve, owners: Sequence[Maybe], *potentials: Maybe) -> Tensor:
+    def forward(ctx: Any, solve: Solve, arrays: Any, owners: Sequence[Maybe], *potentials: Maybe) -> Tensor:
         ctx.save_for_backward(*potentials)
-        ctx.solve, ctx.owners, ctx.needs = solve, owners, ctx.needs_input_grad[2:]
-        value, ctx.gradients = solve([_array(x) for x in potentials], ctx.needs)
+        ctx.solve, ctx.owners, ctx.needs = solve, owners, ctx.needs_input_grad[3:]
+        value, ctx.gradients = solve(arrays, ctx.needs)
         return _as(torch.from_numpy(value), potentials)
 
     @staticmethod
@@ -91,12 +92,12 @@ class _KnownGradient(torch.autograd.Function):
         if ctx.gradients is None:  # a second pass through a retained graph: the first one's went into its result
             _, ctx.gradients = ctx.solve([_array(x) for x in potentials], ctx.needs)
         gradients, ctx.gradients = ctx.gradients, None
-        with torch.no_grad():  # in place, to keep the peak at one array of gradients
-            found = [
-                None if x is None or not needed else weighed(g, torch.from_numpy(own), x, owner)
-                for x, own, needed, owner in zip(potentials, gradients, ctx.needs, ctx.owners, strict=True)
-            ]
-        return None, None, *guard(found, potentials)
+        weights = g.detach().numpy()
+        found = [
+            None if x is None or not needed else weighed(weights, own, x, owner)
+            for x, own, needed, owner in zip(potentials, gradients, ctx.needs, ctx.owners, strict=True)
+        ]
+        return None, None, None, *guard(found, potentials)
 
 
 class _Expectation(torch.autograd.Function):
@@ -120,7 +121,7 @@ class _Expectation(torch.autograd.Function):
                 outside |= hit.reshape(len(value), -1).any(1) if owner is None else _some(hit, owner, len(value))
         mean = np.where(np.isneginf(value.real), 0.0, value.imag * (size / STEP))
         ctx.save_for_backward(*potentials)
-        ctx.gradients, ctx.inside, ctx.size, ctx.needs = gradients, torch.from_numpy(~outside), size, needs
+        ctx.gradients, ctx.inside, ctx.size, ctx.needs = gradients, ~outside, size, needs
         ctx.owners = (*owners, *owners)
         return _as(torch.from_numpy(np.where(outside, -np.inf, mean)), potentials)
 
@@ -128,26 +129,26 @@ class _Expectation(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> Any:
         potentials = ctx.saved_tensors
         found: list[Maybe] = []
-        with torch.no_grad():
-            g = torch.where(ctx.inside, g, 0).double()
-            for i, (x, needed, owner) in enumerate(zip(potentials, ctx.needs, ctx.owners, strict=True)):
-                own = ctx.gradients[i % len(ctx.gradients)]
-                if x is None or not needed or own is None:
-                    found.append(None)
-                    continue
-                part = own.imag * (ctx.size / STEP) if i < len(ctx.gradients) else own.real.copy()
-                found.append(weighed(g, torch.from_numpy(part), x, owner))
+        weights = np.where(ctx.inside, g.detach().numpy(), 0)
+        for i, (x, needed, owner) in enumerate(zip(potentials, ctx.needs, ctx.owners, strict=True)):
+            own = ctx.gradients[i % len(ctx.gradients)]
+            if x is None or not needed or own is None:
+                found.append(None)
+                continue
+            part = own.imag * (ctx.size / STEP) if i < len(ctx.gradients) else own.real.copy()
+            found.append(weighed(weights, part, x, owner))
         return None, None, *guard(found, potentials)
 
 
-def weighed(g: Tensor, own: Tensor, x: Tensor, owner: Maybe = None) -> Tensor:
+def weighed(g: NDArray[Any], own: NDArray[Any], x: Tensor, owner: Maybe) -> Tensor:
     """The gradient of a potential x, from each example's own (B, ...), which is overwritten, and the incoming g."""
-    g = g.to(own.dtype)
     if owner is not None:
-        return own.mul_(g[owner]).to(x.dtype)
-    if own.dim() > x.dim():  # the examples share it
-        return torch.mv(own.flatten(1).T, g.contiguous()).view(x.shape).to(x.dtype)
-    return own.mul_(g.reshape(-1, *(1,) * (own.dim() - 1))).to(x.dtype)
+        own *= g[owner.numpy()]
+    elif own.ndim > x.dim():  # the examples share it
+        own = g.astype(own.dtype, copy=False).dot(own.reshape(len(g), -1)).reshape(x.shape)
+    else:  # in place, to keep the peak at one array of gradients
+        own *= g.reshape(-1, *(1,) * (own.ndim - 1))
+    return torch.from_numpy(own).to(x.dtype)
 
 
 def _some(hit: NDArray[np.bool_], owner: Tensor, batch: int) -> NDArray[np.bool_]:

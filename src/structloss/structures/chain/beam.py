@@ -12,7 +12,7 @@ as :math:`x / (Z' + x)` grows with x. The truncated structure's distribution is 
 dropped; the two differ in total variation by the probability of the rest, :math:`(Z - Z') / Z`, so that the bound holds
 for every marginal too. The states with the largest summand of D are kept: those that it would cost most to drop.
 
-The bound B (`endings_of`) is the smaller of two. One is the chain's own sum over endings times
+The bound B (`bounds_of`) is the smaller of two. One is the chain's own sum over endings times
 exp(scale * u), u the most (for scale < 0 the least) that the loss can still grow. The other, for tropical losses, takes
 scores and losses together: the loss to go from a position is at most what any one path costs, so that the sum over
 endings along a fixed strategy of moves bounds it from above; for scale < 0, exp(scale * loss) is the largest over paths
@@ -20,6 +20,7 @@ and so at most their sum (`kernels.beam`).
 """
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -34,10 +35,10 @@ from structloss.automata.tropical import TropicalAutomaton
 from structloss.kernels import beam as kernels
 from structloss.structures.chain import torch_engine
 from structloss.structures.chain.parts import Parts
-from structloss.structures.tensors import logsumexp
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bounds = Callable[[Ints, int], Floats]  # of states, at level t and for each history: (S, rows)
 _LEAST = -1e300  # what is dropped is never nothing
 
 
@@ -56,7 +57,7 @@ def truncated(p: Parts, machines: list[OpenAutomaton], scale: float, beam: int) 
     """
     with torch.no_grad():
         scores = torch_engine.levels(p)
-        plain = torch_engine.backward(p, scores, torch_engine.machine_of(p), logsumexp)
+        plain = torch_engine.backward(p, scores, torch_engine.machine_of(p))
     B, T, H, K = p.lengths.shape[0], p.num_positions, p.num_histories, p.num_labels
     level, beta = np.full((B, T, H, K), -np.inf), np.full((B, T + 1, H), -np.inf)
     rows = np.array([x.shape[2] for x in plain])
@@ -79,8 +80,9 @@ class _Beam:
         self.dropped = -np.inf  # log D
 
     @cached_property
-    def endings(self) -> "Endings":
-        return endings_of(self.machine, self.scores, self.scale)
+    def bounds(self) -> Bounds:
+        """Made when something is dropped."""
+        return bounds_of(self.machine, self.scores, self.scale)
 
     def run(self) -> tuple[LossAutomaton, float]:
         """The machine and the bound."""
@@ -95,13 +97,8 @@ class _Beam:
             target, weight = arcs[0].reshape(S, C), arcs[1].reshape(S, C)
             following, place = np.unique(target, return_inverse=True)
             place = place.reshape(S, C)
-            alpha_next = self._forward(
-                alpha,
-                level[: self.scores.rows[t]],
-                self.scale * weight[:, class_of],
-                place[:, class_of],
-                len(following),
-            )
+            added, level = self.scale * weight[:, class_of], level[: self.scores.rows[t]]
+            alpha_next = self._forward(alpha, level, added, place[:, class_of], len(following))
             kept = self._keep(following, alpha_next, t + 1)
             rank = np.full(len(following) + 1, len(kept))  # what is dropped, and what was, goes to the sink
             rank[kept] = np.arange(len(kept))
@@ -114,7 +111,7 @@ class _Beam:
             states, alpha = following[kept], alpha_next[kept]
         final = self.machine.final[states]
         ends = np.where(np.isinf(final), -np.inf, self.scale * np.where(np.isinf(final), 0.0, final))
-        log_z = _logsumexp((alpha + ends[:, None]).ravel())
+        log_z = np.logaddexp.reduce((alpha + ends[:, None]).ravel())
         if sinks:
             final = np.append(final, np.inf)
         machine = merged(class_of, len(classes), list(zip(places, weights, strict=True)), final)
@@ -140,82 +137,57 @@ class _Beam:
         """Which states stay; the others' summands go into D."""
         if len(states) <= self.beam:
             return np.arange(len(states))
-        bounds = self.endings.bounds(states, t)
-        possible = (alpha > -np.inf) & (bounds > -np.inf)
-        rows = np.add(alpha, bounds, out=np.full_like(bounds, -np.inf), where=possible)
-        summand = np.array([_logsumexp(row) for row in rows])
+        summand = np.logaddexp.reduce(_plus(alpha, self.bounds(states, t)), axis=1)
         order = np.argsort(-summand, kind="stable")
-        self.dropped = max(float(np.logaddexp(self.dropped, _logsumexp(summand[order[self.beam :]]))), _LEAST)
+        self.dropped = max(float(np.logaddexp.reduce([self.dropped, *summand[order[self.beam :]]])), _LEAST)
         return np.sort(order[: self.beam])
 
 
-class Endings:
-    """The sum over endings is at most beta(t, h) * exp(scale * loss to go), with a bound of the latter."""
+def bounds_of(machine: OpenAutomaton, scores: Scores, scale: float) -> Bounds:
+    """Upper bounds of the sums over endings of exp(score + scale * loss to go), the smallest that are known."""
 
-    def __init__(self, machine: OpenAutomaton, scores: Scores, scale: float) -> None:
-        self.machine, self.scores, self.scale = machine, scores, scale
+    def worst(m: OpenAutomaton, states: Ints, t: int, factor: float) -> Floats:
+        """The most that factor * loss to go can be from these states on, (S,)."""
+        least, most = m.losses_to_go(states, len(scores.level) - t)
+        return np.zeros(len(states)) if factor == 0 else factor * (most if factor > 0 else least)
 
-    def bounds(self, states: Ints, t: int) -> Floats:
-        """At level t, of each state and history, (S, rows)."""
-        beta = self.scores.beta[t, : self.scores.rows[t]]
-        worst = self.worst(self.machine, states, t, self.scale)
-        return np.where(beta == -np.inf, -np.inf, beta + worst[:, None])
+    def apart(states: Ints, t: int) -> Floats:
+        """Scores and losses by themselves: beta(t, h) * exp(scale * loss to go)."""
+        beta = scores.beta[t, : scores.rows[t]]
+        return _plus(beta, worst(machine, states, t, scale)[:, None])
 
-    def worst(self, machine: OpenAutomaton, states: Ints, t: int, scale: float) -> Floats:
-        """The most that scale * loss to go can be from these states on, (S,)."""
-        least, most = machine.losses_to_go(states, len(self.scores.level) - t)
-        return np.zeros(len(states)) if scale == 0 else scale * (most if scale > 0 else least)
-
-
-class _TropicalEndings(Endings):
-    """Also, with scores and losses taken together: see `kernels.beam`. The smaller of both bounds."""
-
-    def __init__(self, machine: TropicalAutomaton, scores: Scores, scale: float) -> None:
-        super().__init__(machine, scores, scale)
-        self._tropical = machine
-        T, H, _ = scores.level.shape
-        self._endings = np.full((T + 1, H, len(machine.acceptor.start)), -np.inf)
-        fill = kernels.endings_along_a_strategy if scale >= 0 else kernels.endings_along_all_paths
-        fill(machine.acceptor, machine.class_of, scores.level, scores.rows, scale, self._endings)
-
-    def bounds(self, states: Ints, t: int) -> Floats:
-        out = np.empty((len(states), self.scores.rows[t]))
-        kernels.endings_of_states(self._tropical.entries, states, self._endings[t], self.scale, out)
-        if self.scale < 0 and math.isfinite(self._tropical.cap):  # exp(scale * min(L, cap)) is at most the sum of both
-            out = np.logaddexp(out, self.scores.beta[t, : self.scores.rows[t]] + self.scale * self._tropical.cap)
-        return np.minimum(out, super().bounds(states, t))
-
-
-class _SumEndings(Endings):
-    """The endings of either part, with the other part's worst loss to go. The smallest of all bounds."""
-
-    def __init__(self, machine: SumAutomaton, scores: Scores, scale: float) -> None:
-        super().__init__(machine, scores, scale)
-        self._sum = machine
-        self._endings = [endings_of(m, scores, scale * f) for m, f in zip(machine.parts, machine.factors, strict=True)]
-
-    def bounds(self, states: Ints, t: int) -> Floats:
-        result, pairs = super().bounds(states, t), self._sum.pairs[:, states]
-        for i, endings in enumerate(self._endings):
-            other = self.worst(self._sum.parts[1 - i], pairs[1 - i], t, self.scale * self._sum.factors[1 - i])
-            own = endings.bounds(pairs[i], t)
-            possible = (own > -np.inf) & (other > -np.inf)[:, None]
-            both = np.add(own, other[:, None], out=np.full_like(own, -np.inf), where=possible)
-            result = np.minimum(result, both)
-        return result
-
-
-def endings_of(machine: OpenAutomaton, scores: Scores, scale: float) -> Endings:
-    """Upper bounds of the sums over endings of exp(score + scale * loss to go)."""
     if isinstance(machine, TropicalAutomaton):
-        return _TropicalEndings(machine, scores, scale)
+        (T, H, _), tropical = scores.level.shape, machine
+        endings = np.full((T + 1, H, len(machine.acceptor.start)), -np.inf)
+        fill = kernels.endings_along_a_strategy if scale >= 0 else kernels.endings_along_all_paths
+        fill(machine.acceptor, machine.class_of, scores.level, scores.rows, scale, endings)
+
+        def together(states: Ints, t: int) -> Floats:
+            out = np.empty((len(states), scores.rows[t]))
+            kernels.endings_of_states(tropical.entries, states, endings[t], scale, out)
+            if scale < 0 and math.isfinite(tropical.cap):  # exp(scale * min(L, cap)) is at most the sum of both
+                out = np.logaddexp(out, scores.beta[t, : scores.rows[t]] + scale * tropical.cap)
+            return np.minimum(out, apart(states, t))
+
+        return together
     if isinstance(machine, SumAutomaton):
-        return _SumEndings(machine, scores, scale)
-    return Endings(machine, scores, scale)
+        pairs, parts, factors = machine, machine.parts, [scale * f for f in machine.factors]
+        of_parts = [bounds_of(m, scores, f) for m, f in zip(parts, factors, strict=True)]
+
+        def by_parts(states: Ints, t: int) -> Floats:
+            """The endings of either part, with the other part's worst loss to go."""
+            result, own = apart(states, t), pairs.pairs[:, states]
+            for i in (0, 1):
+                other = worst(parts[1 - i], own[1 - i], t, factors[1 - i])
+                result = np.minimum(result, _plus(of_parts[i](own[i], t), other[:, None]))
+            return result
+
+        return by_parts
+    return apart
 
 
-def _logsumexp(x: Floats) -> float:
-    top = x.max(initial=-np.inf)
-    if not np.isfinite(top):
-        return float(top)
-    return float(np.log(np.exp(x - top).sum()) + top)
+def _plus(a: Floats, b: Floats) -> Floats:
+    """a + b, -inf where either is, whatever the other."""
+    out = np.full(np.broadcast_shapes(a.shape, b.shape), -np.inf)
+    np.add(a, b, out=out, where=(a > -np.inf) & (b > -np.inf))
+    return out

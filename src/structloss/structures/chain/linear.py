@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from structloss.automata import LossAutomaton
-from structloss.kernels.checks import any_unknown
+from structloss.kernels.checks import first_bad_label
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.machine import Neighbours
@@ -26,7 +26,7 @@ from structloss.structures.base import Engine, Found, Strata, Structure
 from structloss.structures.chain import native_engine, torch_engine
 from structloss.structures.chain.machines import Augmentation, MachineBatch, Source, combined
 from structloss.structures.chain.parts import Parts
-from structloss.structures.chain.strata import machine_strata, strata_levels
+from structloss.structures.chain.strata import local_strata, machine_strata
 from structloss.structures.chain.writers import writer_of
 from structloss.structures.checks import check_over, check_scale, check_shape
 from structloss.structures.engine import is_native
@@ -43,7 +43,7 @@ class LinearChain(Structure):
 
     def __init_subclass__(cls, **rest: object) -> None:
         super().__init_subclass__(**rest)
-        cls._kind = compiled.register_kind(cls)
+        cls._kind = compiled.register_object(cls)
 
     def _like(self, parts: Parts) -> Self:
         chain = type(self).__new__(type(self))
@@ -71,10 +71,18 @@ class LinearChain(Structure):
         chain._positions = Positions(lengths, rest[9], index)
         return chain
 
+    def _empty(self, name: str, number: int) -> list[Tensor]:
+        """Tensors without content, of the shapes that an operation gives in a compiled graph."""
+        p, B = self._parts, self._batch
+        if name == "best":
+            shape = (number, B, p.num_positions)
+            return [p.lengths.new_empty(shape), p.lengths.new_empty(shape[:2], dtype=torch.bool)]
+        return [p.any_potential.new_empty(self._arcs if name == "marginals" else (B,))]
+
     @property
-    def _any_potential(self) -> Tensor:
-        """One of its potentials."""
-        return self._parts.any_potential
+    def _arcs(self) -> tuple[int, ...]:
+        """(B, T, K, ..., K)."""
+        return self._batch, self._parts.num_positions, *(self.num_labels,) * self._parts.order
 
     @property
     def _opaque(self) -> bool:
@@ -147,7 +155,7 @@ class LinearChain(Structure):
 
     @property
     def _native(self) -> bool:
-        return is_native(self.device)
+        return is_native(self._parts.lengths.device)
 
     @property
     def _engine(self) -> Engine[Parts]:
@@ -167,12 +175,10 @@ class LinearChain(Structure):
 
     def _score(self, choices: Tensor) -> Tensor:
         # Under torch.compile the gather of the torch engine is the faster graph.
-        compiling = torch.compiler.is_compiling()
-        score = native_engine.score if self._native and not compiling else torch_engine.score
+        if self._native and not torch.compiler.is_compiling():
+            return native_engine.score(self._parts, choices)
+        value = torch_engine.score(self._parts, choices.clamp(min=0))
         absent = choices[..., :1] < 0  # a row of -1: there is no output
-        if not compiling and not absent.any():
-            return score(self._parts, choices)
-        value = score(self._parts, choices.clamp(min=0))
         return torch.where(absent.any(2) & (self.lengths > 0), -math.inf, value)
 
     def _best(self, k: int) -> Found:
@@ -192,14 +198,13 @@ class LinearChain(Structure):
         pinned = self._parts.pinned
         if pinned is None or torch.compiler.is_compiling():
             return None
-        return None if any_unknown(pinned.cpu().numpy(), self.lengths.cpu().numpy()) else pinned[None]
+        labels, lengths = pinned.cpu().numpy(), self.lengths.cpu().numpy()
+        return pinned[None] if first_bad_label(labels, lengths, self.num_labels, False) == (-1, -1) else None
 
     def _marginals(self) -> Tensor:
         if self._opaque:
             return compiled.call("marginals", [self])[0]
-        arcs = self._engine.marginals(self._parts)
-        arcs = arcs.reshape(*arcs.shape[:2], *(self.num_labels,) * self._parts.order)
-        return self._positions.spread(arcs)
+        return self._positions.spread(self._engine.marginals(self._parts).reshape(self._arcs))
 
     def _check_same(self, other: Self) -> None:
         p, f = self._parts, other._parts
@@ -326,7 +331,7 @@ class LinearChain(Structure):
         if labels.dtype == torch.bool:
             return self._forbidding(~labels)
         if p.pinned is None:
-            return self._like(p.replace(pinned=labels))
+            return self._like(p.given(labels))
         # What is asked twice must agree twice: a label that was fixed before stays fixed, and clashes forbid.
         clash = (p.pinned >= 0) & (labels >= 0) & (p.pinned != labels) & p.within
         both = self._like(p.replace(pinned=torch.where(p.pinned >= 0, p.pinned, labels)))
@@ -356,31 +361,7 @@ class LinearChain(Structure):
         search = native_engine.argmax if self._native else torch_engine.argmax
         with torch.no_grad():
             if isinstance(loss, LocalLoss) and p.machine is None and self._one_each:
-                values, machines = strata_levels(self._costs(loss, reference), p.lengths)
-                labels, best = search(p, machines)
-                losses, choices = torch.from_numpy(values.T).to(p.any_potential), labels.transpose(0, 1)
-                exists = best.T.isfinite()
+                found = local_strata(p, self._costs(loss, reference), search)
             else:
-                batch = self._machines(loss, reference, absolute=True)
-                losses, choices, exists = machine_strata(p, batch, search)
-        return Strata(losses, self._outputs(choices, exists), exists)
-
-
-def _shapes_of_best(s: LinearChain, *, number: int) -> list[Tensor]:
-    found = s.lengths.new_empty(number, len(s), s._parts.num_positions)
-    return [found, s.lengths.new_empty(number, len(s), dtype=torch.bool)]
-
-
-def _shape_of_marginals(s: LinearChain, *, number: int) -> list[Tensor]:
-    p = s._parts
-    return [p.any_potential.new_empty(len(s), p.num_positions, *(p.num_labels,) * p.order)]
-
-
-def _value(s: LinearChain, *_: LinearChain, number: int) -> list[Tensor]:
-    return [s._any_potential.new_empty(len(s))]
-
-
-compiled.register("best", lambda s, *, number: list(s._best(number)), _shapes_of_best)
-compiled.register("log_partition", lambda s, *, number: [s._log_partition()], _value)
-compiled.register("marginals", lambda s, *, number: [s._marginals()], _shape_of_marginals)
-compiled.register("expectation", lambda s, other, *, number: [s._expectation(other)], _value)
+                found = machine_strata(p, self._machines(loss, reference, absolute=True), search)
+        return found._replace(outputs=self._outputs(found.outputs, found.exists))

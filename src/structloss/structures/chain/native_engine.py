@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structloss.kernels import dense, dense_log, dense_max, lanes
 from structloss.kernels.levels import Machines, Potentials, walk
-from structloss.kernels.types import LARGEST, NOT_A_NUMBER, OK, PLUS_INFINITY, UNSAFE
+from structloss.kernels.types import DONE, LARGEST, NOT_A_NUMBER, OK, PLUS_INFINITY, UNSAFE
 from structloss.kernels.workers import run
 from structloss.structures import derivatives
 from structloss.structures.base import Found
@@ -82,10 +82,11 @@ def _log_partition(
         groups, steps = -(-batch // lanes.LANES), batch * T * K * (K // 4 + 2) * passes
         threads = torch.get_num_threads()
         run(lanes.log_partition, threads, groups, steps, p, wanted, value, *gradients[:2], status)
-    for kernel, left in ((dense.log_partition, OK), (dense_log.log_partition, UNSAFE)):
-        if batch and status.max() >= left:
-            _run(kernel, p, m, passes, wanted, value, *gradients, status)
-    raise_for(status)
+    if status.max(initial=DONE) > DONE:
+        for kernel in (dense.log_partition, dense_log.log_partition):
+            if kernel is dense.log_partition or status.max() == UNSAFE:
+                _run(kernel, p, m, passes, wanted, value, *gradients, status)
+        raise_for(status)
     return value, *gradients
 
 
@@ -111,32 +112,37 @@ def _fits_lanes(p: Potentials, m: Machines) -> bool:
 
 
 def solver(p: Parts, machines: Machines) -> Solve:
-    """log Z of p's outputs from unary, table, start and end, and of the machines, unless None, weights and finals."""
-    batch, dtype = np.arange(p.lengths.shape[0]), p.any_potential.dtype
-    shared, lengths, pinned = p.shared, p.lengths.numpy(), as_array(p.pinned)
+    """log Z of p's outputs from unary, table, start and end, and of the machines, unless None, weights and finals.
 
-    def solve(potentials: Sequence[Numbers | None], wanted: Sequence[bool]) -> tuple[Numbers, Sequence[Numbers | None]]:
-        arrays = as_arrays([*potentials[:4], lengths, pinned], p.order)
-        weight, final = potentials[4:]
-        m = machines if weight is None or final is None else machines._replace(weight=weight, final=final)
-        labels = wanted[0] or wanted[2] or wanted[3]
+    Or from `p.arrays`, and the machines as they are.
+    """
+    dtype, shared = p.any_potential.dtype, p.shared
+
+    def solve(potentials: Sequence[Any], wanted: Sequence[bool]) -> tuple[Numbers, Sequence[Numbers | None]]:
+        arrays, m = potentials, machines
+        if not isinstance(arrays, Potentials):
+            arrays = as_arrays([*potentials[:4], p.lengths.numpy(), as_array(p.pinned)], p.order)
+            if potentials[5:] and potentials[5] is not None:
+                m = machines._replace(weight=potentials[4], final=potentials[5])
+        lengths, in_ends, of_machine = arrays.lengths, wanted[2] or wanted[3], len(wanted) > 4 and wanted[5]
         value, in_unary, in_table, in_levels, in_final = _log_partition(
-            arrays, m, labels, wanted[1] and shared, wanted[1] and not shared, wanted[5]
+            arrays, m, wanted[0] or in_ends, wanted[1] and shared, wanted[1] and not shared, of_machine
         )
-        ends = in_unary if in_unary.shape[1] else np.zeros((len(batch), 1, in_unary.shape[2]), in_unary.dtype)
         check_sums(value, dtype)
-        if np.iscomplexobj(value):
+        if value.dtype.kind == "c":
             raise_for(np.where(np.isnan(value.imag), NOT_A_NUMBER, np.where(np.isinf(value.imag), PLUS_INFINITY, OK)))
+        ends = in_unary
+        if in_ends and not in_unary.shape[1]:
+            ends = np.zeros((len(lengths), 1, in_unary.shape[2]), in_unary.dtype)
         return (
             value,
             (
                 in_unary if wanted[0] else None,
                 (in_table if shared else in_levels) if wanted[1] else None,
                 ends[:, 0].copy() if wanted[2] else None,
-                ends[batch, lengths - 1] if wanted[3] else None,  # of a length 0 the last position: zeros
-                None,
-                in_final if wanted[5] else None,
-            )[: len(potentials)],
+                ends[np.arange(len(lengths)), lengths - 1] if wanted[3] else None,  # of a length 0 the last: zeros
+                *(None, in_final if of_machine else None)[: len(wanted) - 4],
+            ),
         )
 
     return solve
@@ -144,7 +150,7 @@ def solver(p: Parts, machines: Machines) -> Solve:
 
 def log_partition(p: Parts) -> Tensor:
     """log Z, (B,)."""
-    return known(solver(p, p.machines), (*p.potentials, None, None))
+    return known(solver(p, p.machines), p.potentials, arrays=p.arrays)
 
 
 def marginals(p: Parts) -> Tensor:
@@ -231,22 +237,21 @@ def score(p: Parts, y: Tensor) -> Tensor:
 # --- Searches: no derivative -----------------------------------------------------------------------------------------
 
 
-def argmax(p: Parts, machines: Machines) -> tuple[Tensor, Tensor]:
-    """The best output (B, V, T) from each of the V states where these machines start, and its score (B, V)."""
+def argmax(p: Parts, machines: Machines) -> Found:
+    """The best output (V, B, T) from each of the V states where these machines start, and whether there is any."""
     batch, starts = p.lengths.shape[0], int(machines.sizes[:, 0].max(initial=1))
     value, labels = np.full((batch, starts), -np.inf), np.zeros((batch, starts, p.num_positions), np.int64)
     status = np.zeros(batch, np.int64)
     _run(dense_max.argmax, p.arrays, machines, 2, value, labels, status)
     raise_for(status)
-    return torch.from_numpy(labels), torch.from_numpy(value)
+    return Found(torch.from_numpy(labels).transpose(0, 1), torch.from_numpy(np.isfinite(value.T)))
 
 
 def best(p: Parts, k: int) -> Found:
     """The k best outputs (k, B, T), best first, and whether there are so many (k, B)."""
     if k > 1:
         return ranked(p, topk(p, k) if p.num_positions else None, k)
-    labels, value = argmax(p, p.machines)
-    return Found(labels.transpose(0, 1), value.T.isfinite())
+    return argmax(p, p.machines)
 
 
 def topk(p: Parts, k: int) -> Tensor:

@@ -1,7 +1,7 @@
 """The tensors that score a batch of chains, as both engines read them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self, TypeAlias
 
@@ -46,10 +46,16 @@ class Parts:
         """The same with some tensors exchanged."""
         if self.error_bound is not None:  # what was proved of a sum says nothing of another
             changes.setdefault("error_bound", torch.ones_like(self.error_bound))
-        changed = replace(self, **changes)
-        if "arrays" in self.__dict__ and changes.keys() == {"pinned"}:
-            assert changed.pinned is not None
-            changed.__dict__["arrays"] = self.arrays._replace(pinned=changed.pinned.contiguous().numpy())
+        changed = object.__new__(type(self))  # `dataclasses.replace` is eight times slower
+        changed.__dict__.update(self.__dict__, **changes)
+        changed.__dict__.pop("arrays", None)
+        return changed
+
+    def given(self, pinned: Tensor) -> Self:
+        """With these labels only; arrays are shared."""
+        changed = self.replace(pinned=pinned)
+        if pinned.device.type == "cpu" and not torch.compiler.is_compiling():
+            changed.__dict__["arrays"] = self.arrays._replace(pinned=pinned.contiguous().numpy())
         return changed
 
     def examples(self, index: Tensor) -> Self:
@@ -60,8 +66,8 @@ class Parts:
 
         table = self.table if self.shared else own(self.table)
         machine = None if self.machine is None else self.machine.examples(index.tolist())
-        return replace(
-            self, unary=own(self.unary), table=table, machine=machine, lengths=self.lengths[index],
+        return self.replace(
+            unary=own(self.unary), table=table, machine=machine, lengths=self.lengths[index],
             pinned=own(self.pinned), error_bound=own(self.error_bound),
         )  # fmt: skip
 
@@ -130,22 +136,19 @@ _ABSENT = {
     np.dtype(kind): [np.empty((0,) * dims, kind) for dims in range(5)]
     for kind in (np.float32, np.float64, np.complex128, np.int64)
 }
+_NO_PINS = _ABSENT[np.dtype(np.int64)][2]
 
 
-def as_arrays(arrays: Sequence[Array | None], order: int) -> Potentials:
-    """What the kernels read, from unary, table, start, end, lengths and pins."""
+def as_arrays(arrays: Sequence[Any], order: int) -> Potentials:
+    """What the kernels read, from the arrays of unary, table, start, end, lengths and pins, None where absent."""
     unary, table, start, end, lengths, pinned = arrays
     shared = table is not None and table.ndim == 2
-    if table is not None and shared:
+    if shared:
         table = table[None, None]
-    kind = next(x.dtype for x in arrays if x is not None)
-
-    def there(x: Array | None, dims: int, kind: np.dtype[Any] = kind) -> Array:
-        return _ABSENT[kind][dims] if x is None else x
-
+    none = _ABSENT[(table if unary is None else unary).dtype]
     return Potentials(
-        there(unary, 3), there(table, 4), there(start, 1), there(end, 1), there(lengths, 1),
-        there(pinned, 2, np.dtype(np.int64)), shared, order,
+        none[3] if unary is None else unary, none[4] if table is None else table, none[1] if start is None else start,
+        none[1] if end is None else end, lengths, _NO_PINS if pinned is None else pinned, shared, order,
     )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """The strata of a loss: which values it can take, and the best output at each."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,48 +8,34 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.levels import Machines
-from structloss.kernels.strata import fill_levels
+from structloss.structures.base import Found, Strata
 from structloss.structures.chain.machines import Augmentation, MachineBatch, joint
 from structloss.structures.chain.parts import Parts
+from structloss.structures.strata import sums_of
 
 _MOST_VALUES = 1 << 14
 
-
-class Levels(NamedTuple):
-    """A loss that is a sum of costs as machines: a state is what the costs to come add up to, and all of them start."""
-
-    values: NDArray[np.float64]  # (B, V), the loss of each state of the first level, ascending
-    machines: Machines
+Search = Callable[[Parts, Machines], Found]
 
 
-def strata_levels(costs: Tensor, lengths: Tensor) -> Levels:
-    """The machines of a loss that is a sum over positions of costs (B, T, K).
+def local_strata(p: Parts, costs: Tensor, search: Search) -> Strata:
+    """The best choices at each value of a loss that is a sum over positions of costs (B, T, K), by one search.
 
     Sums that differ by rounding only are one value. With n different values in all, this takes B * T * n memory.
     """
-    array, on_cpu = costs.detach().double().cpu().contiguous().numpy(), lengths.cpu().numpy()
-    batch, positions, labels = array.shape
-    strata, classes = positions + 1, min(2, labels)
-    while True:
-        sizes, values = np.zeros((batch, positions + 1), np.int64), np.zeros((batch, strata))
-        cost_class = np.zeros((batch, max(1, positions), labels), np.int64)
-        next_state = np.full((batch, positions, classes * strata), -1, np.int32)
-        needed = fill_levels(array, on_cpu, classes, sizes, values, cost_class, next_state)
-        if needed == 0:
-            break
-        if needed > _MOST_VALUES:
-            raise ValueError(
-                f"loss: its costs sum to more than {_MOST_VALUES} different values over {positions} positions, too "
-                "many to search one by one; wanted costs that are multiples of one number (rounded costs, for instance)"
-            )
-        strata, classes = max(strata, 2 * needed), labels
-    arc_begin = (np.arange(batch)[:, None] * positions + np.arange(positions + 1)) * (classes * strata)
+    most = max(_MOST_VALUES, costs.shape[1] + 1)
+    values, sizes, cost_class, next_state = sums_of(costs, p.lengths, most, "positions")
+    batch, positions, entries = next_state.shape
+    classes = entries // values.shape[1]
+    arc_begin = (np.arange(batch)[:, None] * positions + np.arange(positions + 1)) * entries
     flat = next_state.reshape(-1)
     weight = np.where(flat < 0, -np.inf, 0.0)
+    # A state is what the costs to come add up to, and all of them start.
     machines = Machines(
         cost_class, np.full(batch, classes), np.maximum(flat, 0), weight, arc_begin, sizes, np.zeros((batch, 1))
     )
-    return Levels(values[:, : int(sizes[:, 0].max(initial=1))], machines)
+    losses = values[:, : int(sizes[:, 0].max(initial=1))].T
+    return Strata(torch.from_numpy(losses).to(p.any_potential), *search(p, machines))
 
 
 def distinct(final: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -60,26 +45,16 @@ def distinct(final: NDArray[np.float64]) -> NDArray[np.float64]:
     return finite[first]
 
 
-def machine_strata(
-    p: Parts, batch: MachineBatch, search: Callable[[Parts, Machines], tuple[Tensor, Tensor]]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The losses (V, B) of absolute machines, the best choices (V, B, T) at each, and whether there are any (V, B).
-
-    One search for each value.
-    """
+def machine_strata(p: Parts, batch: MachineBatch, search: Search) -> Strata:
+    """The best choices at each value of absolute machines: one search for each."""
     both, theirs = joint(p.machine, Augmentation(batch, 1.0), p.no_machine)
     values = [distinct(final) for final in theirs.final]
-    most = max([len(v) for v in values], default=1) or 1
-    losses = np.zeros((most, len(values)))
-    choices, exists = [], []
-    for k in range(most):
-        wanted = np.full(theirs.final.shape, -np.inf)
-        for b, own in enumerate(values):
-            if k < len(own):
-                losses[k, b] = own[k]
-                wanted[b, np.abs(theirs.final[b] - own[k]) < 1e-8] = 0.0
-        labels, best = search(p, both._replace(final=both.final + wanted))
-        choices.append(labels[:, 0])
-        exists.append(best[:, 0] > -torch.inf)
-    like = p.any_potential
-    return torch.from_numpy(losses).to(like), torch.stack(choices), torch.stack(exists)
+    losses = np.full((max([1, *map(len, values)]), len(values)), np.nan)
+    for b, own in enumerate(values):
+        losses[: len(own), b] = own
+    found = []
+    for loss in losses:
+        wanted = np.where(np.abs(theirs.final - loss[:, None]) < 1e-8, 0.0, -np.inf)
+        found.append(search(p, both._replace(final=both.final + wanted)))
+    choices, exists = (torch.cat(x) for x in zip(*found, strict=True))
+    return Strata(torch.from_numpy(np.nan_to_num(losses)).to(p.any_potential), choices, exists)

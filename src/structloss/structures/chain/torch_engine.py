@@ -5,7 +5,7 @@ state s and a history h; a chain that no machine augments has one machine state.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,16 +15,16 @@ from torch import Tensor
 from structloss.kernels.levels import Machines, unpack
 from structloss.structures.base import Found
 from structloss.structures.chain.machines import joint
-from structloss.structures.chain.parts import Parts, ranked
+from structloss.structures.chain.parts import Parts
 from structloss.structures.checks import objection, unfit
-from structloss.structures.tensors import amax, first_best, logsumexp, mean, wide
+from structloss.structures.tensors import drawn, first_best, logsumexp, wide
 
 
 class Machine(NamedTuple):
     """The loss machines of a batch, padded. S is the most states of any level."""
 
-    next_state: Tensor  # (B, T, S, K)
-    weight: Tensor  # (B, T, S, K)
+    next_state: Sequence[Tensor]  # of each level, (B, S, K)
+    weight: Sequence[Tensor]  # of each level, (B, S, K)
     final: Tensor  # (B, S), -inf where there is no state
 
 
@@ -33,17 +33,14 @@ def machine_of(p: Parts, arrays: Machines | None = None) -> Machine:
     B, T, K, like = p.lengths.shape[0], p.num_positions, p.num_labels, p.any_potential
     if arrays is None and p.machine is None:
         zeros = like.new_zeros(B, T, 1, K)
-        return Machine(zeros.long(), zeros, like.new_zeros(B, 1))
+        return Machine(zeros.long().unbind(1), zeros.unbind(1), like.new_zeros(B, 1))
     arrays = p.machines if arrays is None else arrays
     S = int(arrays.sizes.max(initial=1))
     next_state, weight = np.zeros((B, T, S, K), np.int64), np.zeros((B, T, S, K))
     final = np.full((B, S), -np.inf)
     unpack(arrays, p.lengths.cpu().numpy(), next_state, weight, final)
-    return Machine(
-        torch.from_numpy(next_state).to(like.device),
-        torch.from_numpy(weight).to(like),
-        torch.from_numpy(final).to(like),
-    )
+    following, added = torch.from_numpy(next_state).to(like.device), torch.from_numpy(weight).to(like)
+    return Machine(following.unbind(1), added.unbind(1), torch.from_numpy(final).to(like))
 
 
 def check(p: Parts) -> None:
@@ -98,29 +95,23 @@ def following(beta: Tensor, next_state: Tensor, rows: int, K: int) -> Tensor:
     return blocks.gather(1, index).repeat(1, 1, repeats, *(1,) * (1 + len(tail)))
 
 
-def backward(p: Parts, scores: list[Tensor], m: Machine, combine: Callable[[Tensor, int], Tensor]) -> list[Tensor]:
-    """Every level's sum (logsumexp) or maximum (amax) over the ways to finish, (B, S, rows) each."""
+def arcs_at(level: Tensor, m: Machine, t: int, beta: Tensor, K: int) -> Tensor:
+    """score + weight + what follows, of each arc of level t, (B, S, rows, K, ...)."""
+    own = level[:, None] + m.weight[t][:, :, None]
+    following_it = following(beta, m.next_state[t], level.shape[1], K)
+    return own.reshape(*own.shape, *(1,) * (following_it.dim() - 4)) + following_it
+
+
+def backward(p: Parts, scores: Sequence[Tensor], m: Machine) -> list[Tensor]:
+    """Every level's log of the sum over the ways to finish, (B, S, rows) each."""
     K, H, T = p.num_labels, p.num_histories, p.num_positions
     beta = m.final[:, :, None].expand(*m.final.shape, min(H, K**T))
     result = [beta]
     for t in range(T - 1, -1, -1):
-        level = scores[t]
-        beta = combine(arcs_at(level, m, t, beta, K), 3)
+        beta = logsumexp(arcs_at(scores[t], m, t, beta, K), 3)
         beta = torch.where((t < p.lengths)[:, None, None], beta, m.final[:, :, None])
         result.append(beta)
     return result[::-1]
-
-
-def arcs_at(level: Tensor, m: Machine, t: int, beta: Tensor, K: int) -> Tensor:
-    """score + weight + what follows, of each arc of level t, (B, S, rows, K)."""
-    return (level[:, None] + m.weight[:, t, :, None]) + following(beta, m.next_state[:, t], level.shape[1], K)
-
-
-def log_partition(p: Parts) -> Tensor:
-    """log Z, (B,)."""
-    check(p)
-    w = in_double(p)
-    return backward(w, levels(w), machine_of(w), logsumexp)[0][:, 0, 0].to(p.any_potential.dtype)
 
 
 def in_double(p: Parts) -> Parts:
@@ -129,167 +120,147 @@ def in_double(p: Parts) -> Parts:
     return p.replace(**{name: wide(x) for name, x in named if x is not None})
 
 
-class Shares(NamedTuple):
-    """How probable it is that an output uses each score."""
-
-    levels: list[Tensor]  # (B, rows, K)
-    weight: Tensor  # (B, T, S, K)
-    final: Tensor  # (B, S)
-
-
-def shares(p: Parts, m: Machine, create_graph: bool) -> Shares:
-    """The gradient of log Z in the scores of every level and in the machine's weights; 0 where there is no output."""
+def log_partition(p: Parts) -> Tensor:
+    """log Z, (B,)."""
     check(p)
-    with torch.enable_grad():
-        scores = levels(p)
-        if not create_graph:
-            scores = [level.detach() for level in scores]
-        scores = [level if level.requires_grad else level.detach().requires_grad_() for level in scores]
-        m = m._replace(weight=m.weight.detach().requires_grad_(), final=m.final.detach().requires_grad_())
-        value = backward(p, scores, m, logsumexp)[0][:, 0, 0]
-        value = torch.where(value > -math.inf, value, 0)
-        inputs = [*scores, m.weight, m.final]
-        found = torch.autograd.grad(value.sum(), inputs, create_graph=create_graph, allow_unused=True)
-    *in_levels, in_weight, in_final = (
-        torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True)
-    )
-    return Shares(in_levels, in_weight, in_final)
+    w = in_double(p)
+    return backward(w, levels(w), machine_of(w))[0][:, 0, 0].to(p.any_potential.dtype)
+
+
+def derivative(p: Parts, scores: Sequence[Tensor], m: Machine, x: Tensor, create_graph: bool) -> Tensor:
+    """The derivative of each example's log Z in its own entries of x, which scores and machine are made of."""
+    value = backward(p, scores, m)[0][:, 0, 0]
+    return torch.autograd.grad(value.sum() + x[:0].sum(), x, create_graph=create_graph)[0]
+
+
+def recorded(*parts: Parts) -> bool:
+    """Whether what is computed of them is to be differentiated."""
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for p in parts for x in p.potentials)
 
 
 def marginals(p: Parts) -> Tensor:
-    """The probability of each arc, (B, T, H, K)."""
-    K, H, dtype, p = p.num_labels, p.num_histories, p.any_potential.dtype, in_double(p)
-    found = shares(p, machine_of(p), torch.is_grad_enabled()).levels
-    if not found:
-        return p.lengths.new_zeros(p.lengths.shape[0], 0, H, K, dtype=dtype)
-    full = []
-    for t, arc in enumerate(found):
-        arc = torch.where((t < p.lengths)[:, None, None], arc, 0)
-        full.append(torch.cat([arc, arc.new_zeros(arc.shape[0], H - arc.shape[1], K)], 1))
-    return torch.stack(full, 1).to(dtype)
+    """The probability of each arc, (B, T, H, K): the derivative of log Z in what is added to its score."""
+    check(p)
+    w, create_graph = in_double(p), recorded(p)
+    with torch.enable_grad():
+        added = w.any_potential.new_zeros(len(p.lengths), p.num_positions, p.num_histories, p.num_labels)
+        arcs = added.requires_grad_().unbind(1)
+        scores = [level + arc[:, : level.shape[1]] for level, arc in zip(levels(w), arcs, strict=True)]
+        return derivative(w, scores, machine_of(w), added, create_graph).to(p.any_potential.dtype)
 
 
 def expectation(p: Parts, f: Parts) -> Tensor:
-    """E[score of y under f], y drawn from p; what has probability 0 adds nothing. (B,)"""
+    """E[score of y under f], y drawn from p; what has probability 0 adds nothing. (B,)
+
+    It is the derivative of log Z(p + s * f) in s, at 0; that in the direction of what is -inf under f counts how often
+    an output uses it.
+    """
+    check(p)
     check(f)
-    dtype, p, f = p.any_potential.dtype, in_double(p), in_double(f)
-    if p.machine is None and f.machine is None:
-        mine = theirs = machine_of(p)
-    else:
-        mine, theirs = (machine_of(p, x) for x in joint(p.machine, f.machine, p.no_machine))
-    found = shares(p, mine, create_graph=torch.is_grad_enabled())
-    terms = [
-        (torch.where((t < p.lengths)[:, None, None], share, 0), level)
-        for t, (share, level) in enumerate(zip(found.levels, levels(f), strict=True))
-    ]
-    terms += [(found.weight, theirs.weight), (found.final, theirs.final)]
-    return mean(terms, p.any_potential.new_zeros(p.lengths.shape[0])).to(dtype)
+    create_graph, dtype, p, f = recorded(p, f), p.any_potential.dtype, in_double(p), in_double(f)
+    with torch.enable_grad():
+        steps = p.any_potential.new_zeros(2, len(p.lengths)).requires_grad_()
+
+        def moved(x: Tensor, v: Tensor) -> Tensor:
+            step, count = (s.reshape(-1, *(1,) * (x.dim() - 1)) for s in steps.unbind())
+            return x + step * torch.where(v.isneginf(), 0, v) + count * v.isneginf()
+
+        scores = [moved(x, v) for x, v in zip(levels(p), levels(f), strict=True)]
+        m = machine_of(p)
+        if p.machine is not None or f.machine is not None:
+            m, theirs = (machine_of(p, x) for x in joint(p.machine, f.machine, p.no_machine))
+            weights = [moved(x, v) for x, v in zip(m.weight, theirs.weight, strict=True)]
+            m = m._replace(weight=weights, final=moved(m.final, theirs.final))
+        mean, outside = derivative(p, scores, m, steps, create_graph)
+    return torch.where(outside > 0, -math.inf, mean).to(dtype)
+
+
+# --- Walks -----------------------------------------------------------------------------------------------------------
+
+Place = tuple[Tensor, Tensor, Tensor]  # an example, a machine's state and a history, (n, B) each or broadcast
+
+
+def walk(p: Parts, m: Machine, state: Tensor, pick: Callable[[int, Place], Tensor]) -> tuple[Tensor, Tensor]:
+    """The labels (n, B, T) that pick(t, place) chooses at each level from states (n, B) on, and the last states."""
+    history, batch, labels = torch.zeros_like(state), torch.arange(state.shape[1], device=state.device), []
+    for t in range(p.num_positions):
+        label = pick(t, (batch, state, history))
+        labels.append(label)
+        state = torch.where(t < p.lengths, m.next_state[t][batch, state, label], state)
+        history = (history * p.num_labels + label) % p.num_histories
+    return torch.stack(labels, 2) if labels else state.new_zeros(*state.shape, 0), state
 
 
 def score(p: Parts, y: Tensor) -> Tensor:
     """The score of each output y (n, B, T): (n, B)."""
     dtype, p = p.any_potential.dtype, in_double(p)
-    K, H, m = p.num_labels, p.num_histories, machine_of(p)
-    total = p.any_potential.new_zeros(y.shape[:2])
-    history, state = y.new_zeros(y.shape[:2]), y.new_zeros(y.shape[:2])
-    y = torch.where(p.within, y, 0)
-    batch = torch.arange(y.shape[1], device=y.device)
-    for t, level in enumerate(levels(p)):
-        label = y[:, :, t]
-        total = total + level[batch, history, label] + m.weight[batch, t, state, label]  # zeros beyond a length
-        state = torch.where(t < p.lengths, m.next_state[batch, t, state, label], state)
-        history = (history * K + label) % H
-    total = total + m.final[batch, state]
+    m, scores, y = machine_of(p), levels(p), torch.where(p.within, y, 0)
+    parts = [p.any_potential.new_zeros(y.shape[:2])]
+
+    def pick(t: int, place: Place) -> Tensor:
+        (batch, state, history), label = place, y[:, :, t]
+        parts.append(scores[t][batch, history, label] + m.weight[t][batch, state, label])  # zeros beyond a length
+        return label
+
+    _, state = walk(p, m, y.new_zeros(y.shape[:2]), pick)
+    total = torch.stack(parts).sum(0) + m.final[torch.arange(y.shape[1], device=y.device), state]
     if not torch.compiler.is_compiling() and total.isnan().any():
         check(p)
     return torch.where(total > -math.inf, total, -math.inf).to(dtype)
 
 
-def argmax(p: Parts, arrays: Machines | None = None) -> tuple[Tensor, Tensor]:
-    """The best output (B, V, T) from each of the V states where the machines start, and its score (B, V).
+def argmax(p: Parts, arrays: Machines | None = None, k: int = 1) -> Found:
+    """The k best outputs (V * k, B, T) from each of the V states where machines start, and whether there are so many.
 
-    Under these machines rather than its own where given.
+    Best first, of equals the lexicographically smallest. Under these machines rather than its own where given.
     """
     check(p)
-    dtype, p = p.any_potential.dtype, in_double(p)
-    K, H, m, scores = p.num_labels, p.num_histories, machine_of(p, arrays), levels(p)
-    best = backward(p, scores, m, amax)
-    sizes = np.ones(1, np.int64) if arrays is None else arrays.sizes[:, 0]
-    starts = int(sizes.max(initial=1))
-    outside = torch.from_numpy(np.arange(starts) >= sizes[:, None]).to(p.lengths.device)
-    value = torch.where(outside, -math.inf, best[0][:, :starts, 0])
-    batch = torch.arange(value.shape[0], device=value.device)[:, None]
-    state = torch.arange(starts, device=value.device).expand(value.shape)
-    history, labels = torch.zeros_like(state), [state.new_zeros(*state.shape, 0)]
-    for t in range(p.num_positions):
-        label = first_best(arcs_at(scores[t], m, t, best[t + 1], K)[batch, state, history])
-        labels.append(label[:, :, None])
-        state = torch.where((t < p.lengths)[:, None], m.next_state[batch, t, state, label], state)
-        history = (history * K + label) % H
-    return torch.where(value[:, :, None] > -math.inf, torch.cat(labels, 2), 0), value.to(dtype)
-
-
-def topk(p: Parts, k: int) -> Tensor:
-    """The k best outputs (B, k, T), best first, -1 where there are fewer."""
-    check(p)
     p = in_double(p)
-    K, H, T, m = p.num_labels, p.num_histories, p.num_positions, machine_of(p)
-    scores, batch = levels(p), p.lengths.shape[0]
-    first = p.any_potential.new_full((*m.final.shape, 1, k), -math.inf)
-    first[..., 0] = m.final[:, :, None]
-    best, via = first.expand(*m.final.shape, min(H, K**T), k), []
+    K, H, T, m, scores = p.num_labels, p.num_histories, p.num_positions, machine_of(p, arrays), levels(p)
+    final = torch.nn.functional.pad(m.final[:, :, None, None], (0, k - 1), value=-math.inf)
+    best, via = final.expand(-1, -1, min(H, K**T), -1), []
     for t in range(T - 1, -1, -1):
-        rows = scores[t].shape[1]
-        ahead = m.weight[:, t, :, None, :, None] + following(best, m.next_state[:, t], rows, K)  # (B, S, rows, K, k)
-        candidates = scores[t][:, None, :, :, None] + ahead
-        values, order = candidates.flatten(3).sort(dim=3, descending=True, stable=True)
-        best = torch.where((t < p.lengths)[:, None, None, None], values[..., :k], first)
-        via.append(order[..., :k])
-    rank = torch.arange(k, device=p.lengths.device).expand(batch, k)
-    exists = best[:, 0, 0] > -math.inf
-    history, state, labels = torch.zeros_like(rank), torch.zeros_like(rank), []
-    index = torch.arange(batch, device=p.lengths.device)[:, None]
-    for t in range(T):
-        choice = via[T - 1 - t][index, state, history, rank]
-        label, inside = choice // k, (t < p.lengths)[:, None]
-        rank = torch.where(inside, choice % k, rank)
-        labels.append(torch.where(exists & inside, label, -1))
-        state = torch.where(inside, m.next_state[index, t, state, label], state)
-        history = (history * K + label) % H
-    return torch.stack(labels, 2) if labels else rank.new_zeros(batch, k, 0)
+        found, order = ranked(arcs_at(scores[t], m, t, best, K).flatten(3), k)
+        best = torch.where((t < p.lengths)[:, None, None, None], found, final)
+        via.append(order)
+    sizes = torch.ones(1) if arrays is None else torch.from_numpy(arrays.sizes[:, 0])
+    starts = max([1, *sizes.int().tolist()])
+    number = torch.arange(starts * k, device=p.lengths.device)[:, None].expand(-1, len(p.lengths))
+    state, rank = number // k, number % k
+    exists = (best[:, :, 0].permute(1, 2, 0)[:starts].flatten(0, 1) > -math.inf) & (state < sizes.to(state.device))
+
+    def pick(t: int, place: Place) -> Tensor:
+        nonlocal rank
+        choice = via[T - 1 - t][(*place, rank)]
+        rank = torch.where(t < p.lengths, choice % k, rank)
+        return choice // k
+
+    return Found(walk(p, m, state, pick)[0], exists)
 
 
-def sample(p: Parts, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs (n, B, T) by inverting P(y | s, h) at uniforms (n, B, T), and whether there is any (B,)."""
-    check(p)
-    p = in_double(p)
-    K, H, m = p.num_labels, p.num_histories, machine_of(p)
-    scores = levels(p)
-    beta = backward(p, scores, m, logsumexp)
-    batch = torch.arange(p.lengths.shape[0], device=p.lengths.device)
-    history, state = p.lengths.new_zeros(uniforms.shape[:2]), p.lengths.new_zeros(uniforms.shape[:2])
-    labels = []
-    for t, level in enumerate(scores):
-        arcs = arcs_at(level, m, t, beta[t + 1], K)
-        probability = arcs[batch, state, history].softmax(-1).double()  # (n, B, K)
-        before = probability.cumsum(-1) - probability
-        taken = (probability > 0) & (before <= uniforms[:, :, t, None])
-        label = torch.where(taken, torch.arange(K, device=taken.device), 0).amax(-1)
-        labels.append(label)
-        state = torch.where(t < p.lengths, m.next_state[batch, t, state, label], state)
-        history = (history * K + label) % H
-    exists = beta[0][:, 0, 0] > -math.inf
-    return (torch.stack(labels, 2) if labels else history.new_zeros(*uniforms.shape)), exists
+def ranked(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest along the last axis, largest first, and where they stand, the first of equals first."""
+    if k == 1:
+        place = first_best(values)[..., None]
+        return values.gather(-1, place), place
+    found, order = values.sort(dim=-1, descending=True, stable=True)
+    return found[..., :k], order[..., :k]
 
 
 def best(p: Parts, k: int) -> Found:
     """The k best outputs (k, B, T), best first, and whether there are so many (k, B)."""
-    if k == 1:
-        labels, value = argmax(p)
-        return Found(labels.transpose(0, 1), value.T.isfinite())
-    return ranked(p, topk(p, k) if p.num_positions else None, k)
+    return argmax(p, k=k)
 
 
 def draw(p: Parts, n: int, generator: torch.Generator | None) -> Found:
-    """n outputs (n, B, T) with probability exp(score) / Z, and whether there is any (B,)."""
-    return Found(*sample(p, p.uniforms(n, generator)))
+    """n outputs (n, B, T) with probability exp(score) / Z, and whether there is any (B,): P(y | s, h) inverted."""
+    check(p)
+    uniforms, p = p.uniforms(n, generator), in_double(p)
+    m, scores = machine_of(p), levels(p)
+    beta = backward(p, scores, m)
+
+    def pick(t: int, place: Place) -> Tensor:
+        return drawn(arcs_at(scores[t], m, t, beta[t + 1], p.num_labels)[place], uniforms[:, :, t])
+
+    labels, _ = walk(p, m, p.lengths.new_zeros(uniforms.shape[:2]), pick)
+    return Found(labels, beta[0][:, 0, 0] > -math.inf)

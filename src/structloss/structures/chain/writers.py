@@ -1,10 +1,15 @@
-"""What a path of states writes: the labels that each state emits, or CTC's, which drops repeats and blanks."""
+"""What a path of states writes: the labels that each state emits, or CTC's, which drops repeats and blanks.
+
+Both kinds of writer say how many labels strings are made of (`num_labels`), whether every state writes one of them
+(`one_each`), what a path writes (`write`), the machine that gives every path of a length the loss of what it writes
+(`machine`), and all of themselves in integers (`code`, for `writer_of`).
+"""
 
 import operator
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from itertools import islice
+from typing import ClassVar, Self, TypeAlias
 
 from structloss.automata import LossAutomaton
 from structloss.automata.collapsed import CollapsedAutomaton
@@ -12,34 +17,8 @@ from structloss.losses import LocalLoss, MachineLoss
 from structloss.losses.references import String
 
 
-class Writer(ABC):
-    """Turns a path of states into a string of labels."""
-
-    @property
-    @abstractmethod
-    def num_labels(self) -> int:
-        """How many labels strings are made of."""
-
-    @property
-    def one_each(self) -> bool:
-        """Whether every state writes one label."""
-        return False
-
-    @abstractmethod
-    def write(self, path: Sequence[int]) -> list[int]:
-        """What one path writes."""
-
-    @abstractmethod
-    def code(self) -> list[int]:
-        """All of it in integers, for `writer_of`."""
-
-    @abstractmethod
-    def machine(self, loss: MachineLoss | LocalLoss, reference: String, length: int, absolute: bool) -> LossAutomaton:
-        """The machine that gives every path of `length` states the loss of what it writes."""
-
-
 @dataclass(frozen=True)
-class Emits(Writer):
+class Emits:
     """State k writes strings[k]."""
 
     strings: tuple[tuple[int, ...], ...]
@@ -65,7 +44,6 @@ class Emits(Writer):
 
     @property
     def one_each(self) -> bool:
-        """Whether every state writes one label."""
         return all(len(string) == 1 for string in self.strings)
 
     def write(self, path: Sequence[int]) -> list[int]:
@@ -79,42 +57,39 @@ class Emits(Writer):
 
 
 @dataclass(frozen=True)
-class Collapse(Writer):
+class Collapse:
     """A path writes its labels, each run of equals once, without the blanks."""
 
-    labels: int
+    num_labels: int
     blank: int
-
-    @property
-    def num_labels(self) -> int:
-        return self.labels
+    one_each: ClassVar[bool] = False
 
     def write(self, path: Sequence[int]) -> list[int]:
         before = [self.blank, *path]
         return [label for label, last in zip(path, before, strict=False) if label not in (last, self.blank)]
 
     def code(self) -> list[int]:
-        return [1, self.labels, self.blank]
+        return [1, self.num_labels, self.blank]
 
     def machine(self, loss: MachineLoss | LocalLoss, reference: String, length: int, absolute: bool) -> LossAutomaton:
         def make() -> LossAutomaton:
-            machine = CollapsedAutomaton(loss.open(reference, self.labels, absolute), self.blank)
-            return machine.levelled([[label] for label in range(self.labels)], length)
+            machine = CollapsedAutomaton(loss.open(reference, self.num_labels, absolute), self.blank)
+            return machine.levelled([[label] for label in range(self.num_labels)], length)
 
         if isinstance(loss, LocalLoss):
             return make()
         return loss.kept((self, reference.tobytes(), reference.shape, length, absolute), make)
 
 
+Writer: TypeAlias = Emits | Collapse
+
+
 def writer_of(code: Sequence[int]) -> Writer | None:
-    """What `Writer.code` was made of; None of nothing."""
+    """What `code` was made of; None of nothing."""
     if not code:
         return None
     kind, *rest = code
     if kind == 1:
         return Collapse(*rest)
-    strings, at = [], 0
-    while at < len(rest):
-        strings.append(tuple(rest[at + 1 : at + 1 + rest[at]]))
-        at += 1 + rest[at]
-    return Emits(tuple(strings))
+    left = iter(rest)
+    return Emits(tuple(tuple(islice(left, length)) for length in left))

@@ -14,47 +14,42 @@ from structloss.structures.factor_graph.parts import Block, Ints
 Ragged = Tensor | Sequence[Tensor]
 
 
-def check_numbers(x: Tensor, name: str, b: int | None = None) -> None:
-    """Raise if a score is NaN, +inf or too large; x is of example b, or has the examples as its first axis."""
-    wrong = unfit(x)
-    if wrong.any():
-        place = wrong.nonzero()[0].tolist()
-        score = x[tuple(place)]
-        example, place = (place[0], place[1:]) if b is None else (b, place)
-        raise ValueError(f"{name}: example {example} has {objection(score, f' at {tuple(place)}')}")
-
-
-def as_rows(scores: Ragged, name: str, dims: int, axes: str) -> list[Tensor] | Tensor:
-    """Scores of a batch (B, n, ...), or of each example (n, ...); with `dims` axes after n."""
+def as_rows(scores: Ragged, name: str, dims: int, axes: str) -> tuple[Tensor, list[int]]:
+    """Scores (B, n, ...), or (n, ...) of each example, with `dims` axes after n, as one tensor; each example's n."""
     if isinstance(scores, Tensor):
         check_floating(scores, name)
         if scores.dim() != dims + 2:
             raise ValueError(f"{name}: got shape {tuple(scores.shape)}, but wanted (B, {axes})")
-        scores = at_least_float32(scores)
-        check_numbers(scores, name)
-        return scores
-    rows = list(scores)
-    if not rows:
-        raise ValueError(f"{name}: got an empty list, but wanted a tensor for each example")
-    for b, row in enumerate(rows):
-        check_floating(row, f"{name}[{b}]")
-        if row.dim() != dims + 1 or row.shape[1:] != rows[0].shape[1:]:
-            raise ValueError(f"{name}: {name}[{b}] has shape {tuple(row.shape)}, but wanted ({axes}), as {name}[0] has")
-        if row.dtype != rows[0].dtype:
-            raise TypeError(f"{name}: {name}[{b}] is {row.dtype}, but {name}[0] is {rows[0].dtype}")
-        check_numbers(row, name, b)
-    return [at_least_float32(row) for row in rows]
+        flat, counts = scores.flatten(0, 1), [scores.shape[1]] * len(scores)
+    else:
+        rows = list(scores)
+        if not rows:
+            raise ValueError(f"{name}: got an empty list, but wanted a tensor for each example")
+        for b, row in enumerate(rows):
+            check_floating(row, f"{name}[{b}]")
+            if row.dim() != dims + 1 or row.shape[1:] != rows[0].shape[1:]:
+                shape = tuple(row.shape)
+                raise ValueError(f"{name}: {name}[{b}] has shape {shape}, but wanted ({axes}), as {name}[0] has")
+            if row.dtype != rows[0].dtype:
+                raise TypeError(f"{name}: {name}[{b}] is {row.dtype}, but {name}[0] is {rows[0].dtype}")
+        flat, counts = torch.cat(rows), [len(row) for row in rows]
+    flat = at_least_float32(flat)
+    wrong = unfit(flat)
+    if wrong.any():
+        i, *place = wrong.nonzero()[0].tolist()
+        b = int(np.searchsorted(np.cumsum(counts), i, side="right"))
+        where = f" at {(i - sum(counts[:b]), *place)}"
+        raise ValueError(f"{name}: example {b} has {objection(flat[(i, *place)], where)}")
+    return flat, counts
 
 
 def variables_block(scores: Ragged) -> Block:
     """From scores (B, N, K), or (N, K) of each example."""
-    rows = as_rows(scores, "scores", 1, "N, K")
-    counts = [rows.shape[1]] * len(rows) if isinstance(rows, Tensor) else [len(row) for row in rows]
-    flat = rows if isinstance(rows, Tensor) else torch.cat(rows)
-    if flat.shape[-1] == 0:
+    flat, counts = as_rows(scores, "scores", 1, "N, K")
+    if flat.shape[1] == 0:
         raise ValueError("scores: got no labels, but a variable has at least one")
     owner = np.repeat(np.arange(len(counts)), counts)
-    return Block.variables(owner, np.full(len(owner), flat.shape[-1]), flat.reshape(-1))
+    return Block.variables(owner, np.full(len(owner), flat.shape[1]), flat.reshape(-1))
 
 
 def factors_block(scopes: Any, scores: Ragged, batch: int, sizes: Sequence[Ints]) -> Block:
@@ -69,20 +64,16 @@ def factors_block(scopes: Any, scores: Ragged, batch: int, sizes: Sequence[Ints]
     if len(scores) != batch:
         raise ValueError(f"scores: got {len(scores)} examples, but the graph has {batch}")
     arity = own[0].shape[1]
-    rows = as_rows(scores, "scores", arity, "F" + ", K" * arity)
-    counts = [rows.shape[1]] if isinstance(rows, Tensor) else [len(row) for row in rows]
-    extents = tuple(rows.shape[2:] if isinstance(rows, Tensor) else rows[0].shape[1:])
-    for b in range(max(len(own), len(sizes))):
-        scope, count = own[b if len(own) > 1 else 0], counts[b if len(counts) > 1 else 0]
+    flat, counts = as_rows(scores, "scores", arity, "F" + ", K" * arity)
+    for b, count in enumerate(counts[: max(len(own), len(sizes))]):
+        scope = own[b % len(own)]
         if count != len(scope):
             raise ValueError(f"scores: example {b} has scores of {count} factors, but scopes of {len(scope)}")
-        _check_scopes(scope, sizes[b if len(sizes) > 1 else 0], extents, b)
-    each = own * batch if shared else own
-    owner = np.repeat(np.arange(batch), [len(x) for x in each])
-    stacked = np.concatenate([own[0][:0].ravel(), *(x.ravel() for x in each)])
-    flat = rows if isinstance(rows, Tensor) else torch.cat(rows)
+        _check_scopes(scope, sizes[b % len(sizes)], tuple(flat.shape[1:]), b)
+    stacked = np.concatenate([own[0][:0].ravel(), *(x.ravel() for x in (own * batch if shared else own))])
+    owner = np.repeat(np.arange(batch), counts)
     full = np.ones_like(owner)
-    return Block(owner, math.prod(extents) * full, flat.reshape(-1), arity * full, stacked)
+    return Block(owner, math.prod(flat.shape[1:]) * full, flat.reshape(-1), arity * full, stacked)
 
 
 def _as_scopes(scopes: Tensor | Sequence[Sequence[int]]) -> Ints:
@@ -113,11 +104,3 @@ def _check_scopes(scope: Ints, sizes: Ints, extents: tuple[int, ...], b: int) ->
             f"scores: got a table {extents} for a factor over the variables {tuple(scope[f].tolist())} of example {b}, "
             f"which have {tuple(sizes[scope[f]].tolist())} labels"
         )
-
-
-def grid_edges(height: int, width: int) -> tuple[Tensor, Tensor]:
-    """The pairs of neighbours in a row, from left to right, and in a column, from above, (n, 2) each."""
-    numbers = torch.arange(height * width).reshape(height, width)
-    across = torch.stack([numbers[:, :-1].reshape(-1), numbers[:, 1:].reshape(-1)], 1)
-    down = torch.stack([numbers[:-1].reshape(-1), numbers[1:].reshape(-1)], 1)
-    return across, down

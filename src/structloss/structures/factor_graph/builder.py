@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structloss.structures.factor_graph.blocks import Ragged, as_rows, factors_block, grid_edges, variables_block
+from structloss.structures.factor_graph.blocks import Ragged, as_rows, factors_block, variables_block
 from structloss.structures.factor_graph.factor_graph import FactorGraph
 from structloss.structures.factor_graph.inference import Method, Solver, inference_of
 from structloss.structures.factor_graph.parts import Block, Parts
@@ -32,8 +32,7 @@ class FactorGraphBuilder:
     """
 
     def __init__(self) -> None:
-        self._variables: list[Block] = []
-        self._factors: list[Block] = []
+        self._blocks: list[Block] = []
         self._hard: list[Reading] = []
         self._batch = 0
         self._sizes = [np.zeros(0, np.int64)]  # how many labels the variables of each example have; one where all alike
@@ -69,7 +68,8 @@ class FactorGraphBuilder:
         inference = inference_of(method, solver, tolerance, reweighted)
         self._check_begun("build")
         width, labels = (max(xs) for xs in zip(*((len(x), x.max(initial=1)) for x in self._sizes), strict=True))
-        own = Parts.of(self._variables, self._factors, self._batch, width, int(labels))
+        visible = np.array([len(x) for x in self._sizes] * (self._batch // len(self._sizes)), np.int64)
+        own = Parts.of(self._blocks, visible, width, int(labels))
         return FactorGraph(attached(own, [(reading, 0.0) for reading in self._hard]), tuple(self._hard), inference)
 
     def variable(self, scores: Tensor) -> int:
@@ -80,14 +80,11 @@ class FactorGraphBuilder:
             >>> sl.FactorGraphBuilder().variable(torch.zeros(4, 3))
             0
         """
-        if not isinstance(scores, Tensor) or scores.dim() != 2:
-            got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ValueError(f"scores: got {got}, but wanted a tensor (B, K)")
+        _check_axes(scores, 2, "a tensor (B, K)")
         self._check_batch(len(scores))
         if len({len(x) for x in self._sizes}) > 1:
             raise ValueError("variable: the examples differ in how many variables they have; wanted variables()")
-        numbers = self.variables(scores[:, None])
-        return int(numbers[0])
+        return int(self.variables(scores[:, None])[0])
 
     def variables(self, scores: Ragged) -> Tensor | list[Tensor]:
         """N variables at once, with scores (B, N, K); or a list with the scores (N, K) of each example.
@@ -102,8 +99,7 @@ class FactorGraphBuilder:
         """
         block = variables_block(scores)
         self._check_batch(len(scores))
-        self._check_alike(block.scores)
-        self._variables.append(block)
+        self._add(block)
         self._batch = len(scores)
         rows = [scores.shape[1:]] if isinstance(scores, Tensor) else [row.shape for row in scores]
         if len(set(rows)) > 1 or len(self._sizes) > 1:
@@ -124,9 +120,7 @@ class FactorGraphBuilder:
             tensor([[1, 2]])
         """
         scope = _whole_numbers(scope, "scope")
-        if not isinstance(scores, Tensor) or scores.dim() != len(scope) + 1:
-            got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ValueError(f"scores: got {got}, but wanted (B{', K' * len(scope)}) for {len(scope)} variables")
+        _check_axes(scores, len(scope) + 1, f"(B{', K' * len(scope)}) for {len(scope)} variables")
         self.factors([scope], scores[:, None])
 
     def factors(self, scopes: Any, scores: Ragged) -> None:
@@ -142,9 +136,7 @@ class FactorGraphBuilder:
             tensor([2.])
         """
         self._check_begun("scopes")
-        block = factors_block(scopes, scores, self._batch, self._sizes)
-        self._check_alike(block.scores)
-        self._factors.append(block)
+        self._add(factors_block(scopes, scores, self._batch, self._sizes))
 
     def grid(self, unaries: Ragged, right: Ragged, down: Ragged) -> Tensor | list[Tensor]:
         """A grid of variables (an image): row after row, each with a factor to its right and to its lower neighbour.
@@ -164,37 +156,34 @@ class FactorGraphBuilder:
             tensor([[0, 1],
                     [2, 3]])
         """
-        if self._variables:
+        if self._blocks:
             raise ValueError("grid: the graph has variables already; wanted an empty one")
-        images = list(unaries) if not isinstance(unaries, Tensor) else list(as_rows(unaries, "unaries", 2, "H, W, K"))
-        shapes = []
+        if isinstance(unaries, Tensor):
+            as_rows(unaries, "unaries", 2, "H, W, K")
+        images = list(unaries)
         for b, image in enumerate(images):
             if not isinstance(image, Tensor) or image.dim() != 3:
                 raise ValueError(f"unaries: the image of example {b} is not a tensor (H, W, K)")
-            shapes.append(tuple(image.shape[:2]))
+        places = [torch.arange(image[..., 0].numel()).reshape(image.shape[:2]) for image in images]
         neighbours = []
-        for name, scores, axis in (("right", right, 0), ("down", down, 1)):
+        for name, scores, axis in (("right", right, 1), ("down", down, 0)):
             if len(scores) != len(images):
                 raise ValueError(f"{name}: got {len(scores)} examples, but unaries has {len(images)}")
-            rows = []
-            for b, (image, (height, width)) in enumerate(zip(scores, shapes, strict=True)):
-                labels = images[b].shape[2]
-                wanted = (height, width - 1) if axis == 0 else (height - 1, width)
-                if tuple(image.shape) != (*wanted, labels, labels):
+            for b, (image, own) in enumerate(zip(images, scores, strict=True)):
+                height, width, labels = image.shape
+                wanted = (height - 1 + axis, width - axis, labels, labels)
+                if own.shape != wanted:
                     raise ValueError(
-                        f"{name}: example {b} has shape {tuple(image.shape)}, but wanted "
-                        f"{(*wanted, labels, labels)} for an image {(height, width)} with {labels} labels"
+                        f"{name}: example {b} has shape {tuple(own.shape)}, but wanted {wanted} for an image "
+                        f"{(height, width)} with {labels} labels"
                     )
-                rows.append(image.reshape(-1, labels, labels))
-            neighbours.append((rows, axis))
-        numbers = self.variables([image.reshape(-1, image.shape[2]) for image in images])
-        edges = [grid_edges(*shape) for shape in shapes]
-        for rows, axis in neighbours:
+            ends = [(x[:, :-1], x[:, 1:]) if axis else (x[:-1], x[1:]) for x in places]
+            neighbours.append(([torch.stack(x, -1).reshape(-1, 2) for x in ends], [x.flatten(0, 1) for x in scores]))
+        numbers = self.variables([image.flatten(0, 1) for image in images])
+        for scopes, rows in neighbours:
             if any(len(row) for row in rows):
-                self.factors([pair[axis] for pair in edges], rows)
-        if isinstance(numbers, Tensor):
-            return numbers.reshape(shapes[0])
-        return [own.reshape(shape) for own, shape in zip(numbers, shapes, strict=True)]
+                self.factors(scopes, rows)
+        return places[0] if isinstance(numbers, Tensor) else places
 
     def exactly_one(self, variables: Sequence[int]) -> None:
         """Of these variables of two labels, exactly one is 1. No table: n of them cost n, not 2**n.
@@ -207,7 +196,7 @@ class FactorGraphBuilder:
             >>> g.build().argmax()
             tensor([[1, 0, 0]])
         """
-        self._add_hard("exactly_one", self._binary(variables), [(0, 1), (1, -1)], [1])
+        self._add_hard("exactly_one", variables, [(0, 1), (1, -1)], [1])
 
     def at_most_one(self, variables: Sequence[int]) -> None:
         """Of these variables of two labels, none or one is 1. The cost is that of n small factors.
@@ -219,7 +208,7 @@ class FactorGraphBuilder:
             >>> g.build().argmax()
             tensor([[0, 0, 1]])
         """
-        self._add_hard("at_most_one", self._binary(variables), [(0, 1), (1, -1)], [0, 1])
+        self._add_hard("at_most_one", variables, [(0, 1), (1, -1)], [0, 1])
 
     def at_least_one(self, variables: Sequence[int]) -> None:
         """The logical or of these variables of two labels: one at least is 1. The cost is that of n small factors.
@@ -231,7 +220,7 @@ class FactorGraphBuilder:
             >>> g.build().argmax()
             tensor([[0, 1, 0]])
         """
-        self._add_hard("at_least_one", self._binary(variables), [(0, 1), (1, 1)], [1])
+        self._add_hard("at_least_one", variables, [(0, 1), (1, 1)], [1])
 
     def implies(self, variables: Sequence[int] | int, consequence: int) -> None:
         """Where all of these variables of two labels are 1, the consequence is. The cost is that of n small factors.
@@ -244,9 +233,9 @@ class FactorGraphBuilder:
             >>> g.build().argmax()
             tensor([[1, 1, 1]])
         """
-        several = [variables] if hasattr(variables, "__index__") and not _is_row(variables) else variables
-        *checked, last = self._binary([*_whole_numbers(several, "variables"), consequence])
-        self._add_hard("implies", [last, *checked], [(1, 2), (2, 1), (2, 2)], [2])
+        row = not hasattr(variables, "__index__") or (isinstance(variables, Tensor) and variables.dim() > 0)
+        several = _whole_numbers(variables if row else [variables], "variables")
+        self._add_hard("implies", [consequence, *several], [(1, 2), (2, 1), (2, 2)], [2])
 
     def budget(self, variables: Sequence[int], most: int) -> None:
         """Of these variables of two labels, at most so many are 1. It counts them: the cost is n * most**2.
@@ -261,17 +250,14 @@ class FactorGraphBuilder:
         (count,) = _whole_numbers([most], "most")
         if count < 0:
             raise ValueError(f"most: got {most!r}, but wanted a whole number of at least 0: no output has fewer")
-        numbers = self._binary(variables)
+        numbers = _whole_numbers(variables, "variables")
         count = min(count, len(numbers))
         step = [(i, i + 1 if i < count else -1) for i in range(count + 1)]
         self._add_hard("budget", numbers, step, range(count + 1))
 
     def _add_hard(
-        self, name: str, variables: list[int], step: Sequence[tuple[int, int]], accepts: Sequence[int]
+        self, name: str, variables: Sequence[int], step: Sequence[tuple[int, int]], accepts: Sequence[int]
     ) -> None:
-        self._hard.append(Reading.hard(name, self._batch, variables, step, accepts))
-
-    def _binary(self, variables: Sequence[int]) -> list[int]:
         numbers = _whole_numbers(variables, "variables")
         self._check_begun("variables")
         if not numbers:
@@ -286,28 +272,29 @@ class FactorGraphBuilder:
                     raise ValueError(
                         f"variables: variable {v} of example {b} has {sizes[v]} labels, but a hard factor wants 2"
                     )
-        return numbers
+        self._hard.append(Reading.hard(name, self._batch, numbers, step, accepts))
 
     def _check_begun(self, name: str) -> None:
-        if not self._variables:
+        if not self._blocks:
             raise ValueError(f"{name}: the graph has no variables yet: wanted variable(), variables() or grid() first")
 
     def _check_batch(self, batch: int) -> None:
-        if self._variables and batch != self._batch:
+        if self._blocks and batch != self._batch:
             raise ValueError(f"scores: got {batch} examples, but the graph has {self._batch}")
 
-    def _check_alike(self, scores: Tensor) -> None:
-        if self._variables:
-            like = self._variables[0].scores
-            if scores.device != like.device:
-                raise ValueError(f"scores: got device {scores.device}, but the graph is on {like.device}")
-            if scores.dtype != like.dtype:
-                raise TypeError(f"scores: got {scores.dtype}, but the graph is of {like.dtype}")
+    def _add(self, block: Block) -> None:
+        like = self._blocks[0].scores if self._blocks else block.scores
+        if block.scores.device != like.device:
+            raise ValueError(f"scores: got device {block.scores.device}, but the graph is on {like.device}")
+        if block.scores.dtype != like.dtype:
+            raise TypeError(f"scores: got {block.scores.dtype}, but the graph is of {like.dtype}")
+        self._blocks.append(block)
 
 
-def _is_row(x: object) -> bool:
-    """Whether it is a tensor of several numbers, or of one in a row."""
-    return isinstance(x, Tensor) and x.dim() > 0
+def _check_axes(scores: Tensor, number: int, wanted: str) -> None:
+    if not isinstance(scores, Tensor) or scores.dim() != number:
+        got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise ValueError(f"scores: got {got}, but wanted {wanted}")
 
 
 def _whole_numbers(values: Any, name: str) -> list[int]:

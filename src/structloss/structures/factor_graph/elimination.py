@@ -4,16 +4,13 @@ import functools
 import heapq
 import itertools
 import math
+import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from structloss.kernels.elimination import Plan
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -26,6 +23,7 @@ class Order:
     order: tuple[int, ...] | None
     cells: float
     width: int  # the most variables in a separator
+    plan: Plan | None = None  # its buckets
 
 
 def find_order(sizes: Sequence[int], scopes: Sequence[Sequence[int]], most: float) -> Order:
@@ -33,9 +31,7 @@ def find_order(sizes: Sequence[int], scopes: Sequence[Sequence[int]], most: floa
     neighbours: list[set[int]] = [set() for _ in sizes]
     for scope in scopes:
         for v in scope:
-            neighbours[v].update(scope)
-    for v, others in enumerate(neighbours):
-        others.discard(v)
+            neighbours[v].update(u for u in scope if u != v)
 
     def cost(v: int) -> int:
         return sizes[v] * math.prod(sizes[u] for u in neighbours[v])
@@ -44,16 +40,16 @@ def find_order(sizes: Sequence[int], scopes: Sequence[Sequence[int]], most: floa
     queue = [(c, v) for v, c in enumerate(costs)]
     heapq.heapify(queue)
     order: list[int] = []
-    total, width, gone = 0.0, 0, [False] * len(sizes)
+    total, width = 0.0, 0
     while queue:
         c, v = heapq.heappop(queue)
-        if gone[v] or c != costs[v]:
+        if c != costs[v]:  # it has changed since, or v is gone
             continue
         total, width = total + c, max(width, len(neighbours[v]))
         if total > most:
             return Order(None, total, width)
         order.append(v)
-        gone[v] = True
+        costs[v] = 0
         for u in neighbours[v]:
             neighbours[u].update(neighbours[v])
             neighbours[u].difference_update((u, v))
@@ -77,7 +73,8 @@ def plan_of(sizes: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequen
         for number, scope in waiting[i]:
             item.append(number)
             strides_at.append(len(strides))
-            own = dict(zip(scope, _strides([sizes[u] for u in scope]), strict=True))
+            apart = itertools.accumulate((sizes[u] for u in scope[::-1]), operator.mul, initial=1)  # last fastest
+            own = dict(zip(scope[::-1], apart, strict=False))
             strides += [own.get(u, 0) for u in (*others, v)]
         separator += others
         dims.append(len(separator))
@@ -93,25 +90,10 @@ def plan_of(sizes: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequen
     )))  # fmt: skip
 
 
-def _strides(extents: Sequence[int]) -> list[int]:
-    """How far apart neighbouring labels of each axis are, the last axis fastest."""
-    result = [1] * len(extents)
-    for d in range(len(extents) - 2, -1, -1):
-        result[d] = result[d + 1] * extents[d + 1]
-    return result
-
-
-def elimination(sizes: Ints, slots: Ints, scope: Ints, most: float) -> tuple[Order, Plan | None]:
-    """The order, and its plan unless more than `most` cells are needed. Graphs that were met before are remembered.
-
-    Factor f is over the variables scope[slots[f] : slots[f + 1]].
-    """
-    return _remembered(sizes.tobytes(), slots.tobytes(), scope.tobytes(), most)
-
-
 @functools.lru_cache(512)
-def _remembered(*key: Any) -> tuple[Order, Plan | None]:
-    sizes, slots, flat = (np.frombuffer(x, np.int64).tolist() for x in key[:3])
-    scopes = [flat[a:b] for a, b in itertools.pairwise(slots)]
-    order = find_order(sizes, scopes, key[3])
-    return order, None if order.order is None else plan_of(sizes, scopes, order.order)
+def remembered_order(sizes: bytes, slots: bytes, scope: bytes, most: float) -> Order:
+    """The order of a graph whose factor f is over the variables scope[slots[f] : slots[f + 1]], found once."""
+    counts, begin, flat = (np.frombuffer(x, np.int64).tolist() for x in (sizes, slots, scope))
+    scopes = [flat[a:b] for a, b in itertools.pairwise(begin)]
+    found = find_order(counts, scopes, most)
+    return found if found.order is None else replace(found, plan=plan_of(counts, scopes, found.order))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Self
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from structloss.losses import LocalLoss, Loss, MachineLoss
-from structloss.losses.references import UNKNOWN, Labels, Positions, String, as_aligned, as_strings
+from structloss.losses.references import UNKNOWN, Labels, Positions, as_aligned, as_aligned_strings, as_strings
 from structloss.structures.base import Found, Strata, Structure
 from structloss.structures.checks import check_count, check_over, check_scale, check_shape
 from structloss.structures.factor_graph import relaxation
@@ -19,6 +20,7 @@ from structloss.structures.factor_graph.parts import Ints, Parts
 from structloss.structures.factor_graph.readers import Reader, Reading, attached
 from structloss.structures.factor_graph.relaxation import Certificate, Solution
 from structloss.structures.factor_graph.search import ranked, strata
+from structloss.structures.tensors import drawn
 
 Added = tuple[tuple[Reading, float], ...]  # what losses of strings add, each with its scale
 
@@ -59,6 +61,8 @@ class FactorGraph(Structure):
         self._base, self._hard, self._inference, self._added = base, hard, inference, added
         self._only = only  # the one output that is left, where a reference says all of it
         self._parts = attached(base, added)
+        self._positions = Positions(self.num_variables.to(self.device), base.topology.width)
+        self._sizes = torch.from_numpy(base.topology.extents).to(self.device)  # (B, N): of labels; 1 beyond
 
     def _like(self, base: Parts, added: Added, only: Tensor | None) -> Self:
         return type(self)(base, self._hard, self._inference, added, only)
@@ -124,29 +128,20 @@ class FactorGraph(Structure):
         """
         index = self._example_numbers(examples)
         at = index.cpu().numpy()
-        hard = tuple(x.examples(at) for x in self._hard)
-        added = tuple((x.examples(at), scale) for x, scale in self._added)
+        hard = tuple(replace(x, of=x.of[at]) for x in self._hard)
+        added = tuple((replace(x, of=x.of[at]), scale) for x, scale in self._added)
         only = None if self._only is None else self._only[index]
         return type(self)(self._base.examples(at), hard, self._inference, added, only)
 
-    @property
-    def _positions(self) -> Positions:
-        return Positions(self.num_variables.to(self.device), self._base.topology.width)
-
-    @property
-    def _sizes(self) -> Tensor:
-        """How many labels each variable has, (B, N); 1 beyond."""
-        return torch.from_numpy(self._base.topology.extents).to(self.device)
-
     def _choices(self, y: Tensor, name: str) -> Tensor:
-        positions, sizes = self._positions, self._sizes
-        check_shape(y, tuple(sizes.shape), name)
-        wrong = positions.within & ~_is_absent(y)[..., None] & ((y < 0) | (y >= sizes))
+        check_shape(y, tuple(self._sizes.shape), name)
+        absent = (y == -1).all(-1, keepdim=True)  # there is no output
+        wrong = self._positions.within & ~absent & ((y < 0) | (y >= self._sizes))
         if wrong.any():
             n, b, v = wrong.nonzero()[0].tolist()
             raise ValueError(
                 f"{name}: example {b} has label {int(y[n, b, v])} for variable {v}, but its labels are 0 to "
-                f"{int(sizes[b, v]) - 1}"
+                f"{int(self._sizes[b, v]) - 1}"
             )
         return y
 
@@ -171,7 +166,7 @@ class FactorGraph(Structure):
         return whole
 
     def _score(self, choices: Tensor) -> Tensor:
-        absent = _is_absent(choices) & (self._positions.lengths > 0)
+        absent = (choices == -1).all(-1) & (self._positions.lengths > 0)
         return torch.where(absent, -math.inf, self._parts.score(self._whole(choices))).to(self.dtype)
 
     def _best(self, k: int) -> Found:
@@ -216,11 +211,10 @@ class FactorGraph(Structure):
             return relaxation.whole(p, self._whole(self._only[None])[0], exists.cpu().numpy())
         found = self._inference.solve(p)
         self._check_hard(found.certificate.dual > -math.inf)
-        lost = self._inference.lost(found.certificate)
-        if self._hard and lost.any():
+        if self._hard and found.lost is not None and found.lost.any():
             raise ValueError(
-                f"example {int(lost.int().argmax())}: the relaxation met no point that the hard factors allow; if "
-                'there is one, method="exact" or "ilp" finds it'
+                f"example {int(found.lost.int().argmax())}: the relaxation met no point that the hard factors allow; "
+                'if there is one, method="exact" or "ilp" finds it'
             )
         return found
 
@@ -285,9 +279,7 @@ class FactorGraph(Structure):
         check_count(n, "n")
         probability = self.relaxed()
         uniforms = torch.rand((n, *probability.shape[:2]), generator=generator, device=probability.device)
-        cumulative = probability.cumsum(2) / probability.sum(2, keepdim=True).clamp(min=1e-12)
-        labels = (uniforms[..., None] >= cumulative).sum(3)
-        return torch.where(self._positions.within, torch.minimum(labels, self._sizes - 1), -1)
+        return torch.where(self._positions.within, drawn(probability.log(), uniforms), -1)
 
     def relaxed_loss(self, loss: Loss, reference: Labels) -> Tensor:
         r"""The expected loss (B,) of `round()`; for a sum over variables L(y, r) of McAllester 2010, section 4.
@@ -315,46 +307,39 @@ class FactorGraph(Structure):
 
     def _reference(self, reference: Labels) -> Tensor:
         """A reference (B, N), -100 where it is unknown, or sets (B, N, K), checked."""
-        positions, sizes = self._positions, self._sizes
-        labels = as_aligned(reference, positions, self.num_labels)
+        labels = as_aligned(reference, self._positions, self.num_labels)
         if labels.dtype == torch.bool:
-            wrong = ~(labels & (torch.arange(self.num_labels, device=self.device) < sizes[..., None])).any(2)
+            wrong = ~(labels & (torch.arange(self.num_labels, device=self.device) < self._sizes[..., None])).any(2)
         else:
-            wrong = labels >= sizes
-        wrong = wrong & positions.within
+            wrong = labels >= self._sizes
+        wrong = wrong & self._positions.within
         if wrong.any():
             b, v = wrong.nonzero()[0].tolist()
             got = "a set without a label of its own" if labels.dtype == torch.bool else int(labels[b, v])
             raise ValueError(
                 f"reference: reference[{b}, {v}] is {got}, but the labels of variable {v} are 0 to "
-                f"{int(sizes[b, v]) - 1}, or {UNKNOWN} for unknown"
+                f"{int(self._sizes[b, v]) - 1}, or {UNKNOWN} for unknown"
             )
         return labels
 
-    def _written(self, loss: Loss, reference: Labels) -> list[String]:
-        """References as strings: of a sum over labels one label for each variable, of others as many as they have."""
-        positions = self._positions
-        if isinstance(loss, MachineLoss):
-            return as_strings(reference, self._batch, positions=positions)
-        labels = self._reference(reference)
-        if labels.dtype == torch.bool:
-            return as_strings(labels & positions.within[..., None], self._batch)
-        return [row[:n].cpu().numpy() for row, n in zip(labels, self._base.topology.visible.tolist(), strict=True)]
-
     def _reading(self, loss: Loss, reference: Labels, absolute: bool) -> Reading:
         """The machines of a loss, which read the variables in their order."""
-        if not isinstance(loss, LocalLoss | MachineLoss):
+        if isinstance(loss, MachineLoss):  # references have lengths of their own
+            strings = as_strings(reference, self._batch, positions=self._positions)
+        elif isinstance(loss, LocalLoss):
+            self._reference(reference)
+            strings = as_aligned_strings(reference, self._positions, self.num_labels)
+        else:
             raise TypeError(f"loss: got {loss!r}, but wanted a loss that a factor graph can carry, such as Hamming()")
         t = self._base.topology
-        readers: dict[tuple[object, ...], Reader] = {}
-        keys = []
-        for string, sizes, n in zip(self._written(loss, reference), t.extents, t.visible.tolist(), strict=True):
-            keys.append((string.shape, string.tobytes(), sizes[:n].tobytes()))
-            if keys[-1] not in readers:
-                machine = loss.machine(string, self.num_labels, n, absolute)
-                readers[keys[-1]] = Reader.of(machine, sizes[:n])
-        numbers = {key: i for i, key in enumerate(readers)}
-        reading = Reading(repr(loss), tuple(readers.values()), np.array([numbers[key] for key in keys], np.int64))
+        numbers: dict[tuple[object, ...], int] = {}
+        readers: list[Reader] = []
+        of = []
+        for string, sizes, n in zip(strings, t.extents, t.visible.tolist(), strict=True):
+            of.append(numbers.setdefault((string.shape, string.tobytes(), sizes[:n].tobytes()), len(readers)))
+            if of[-1] == len(readers):
+                readers.append(Reader.of(loss.machine(string, self.num_labels, n, absolute), sizes[:n]))
+        reading = Reading(repr(loss), tuple(readers), np.array(of, np.int64))
         if reading.num_cells > MOST:
             raise ValueError(
                 f"loss: the machines of {loss!r} need tables of {reading.num_cells:.2g} cells in a factor graph, but "
@@ -407,8 +392,7 @@ class FactorGraph(Structure):
             struck = (wanted != UNKNOWN)[..., None] & (labels != wanted[..., None])
             if (~within | (wanted != UNKNOWN)).all():
                 only = torch.where(within, wanted, -1)
-        if self._only is not None and (only is None or torch.equal(only, self._only)):
-            only = self._only
+        only = only if self._only is None else self._only  # of two that differ neither is left
         scores = self._base.scores.masked_fill(self._base.flat(struck), -math.inf)
         return self._like(self._base.with_scores(scores), self._added, only)
 
@@ -419,16 +403,10 @@ class FactorGraph(Structure):
         so where elimination gets too expensive.
         """
         solve = self._inference.certain("strata", self._parts.topology).solve
-        graph = self.detach()
-        graph = graph._times(-1.0) if lowest else graph
+        graph = self.detach()._times(-1.0) if lowest else self.detach()
 
         def best(reading: Reading) -> Found:
             p = attached(graph._base, [*graph._added, (reading, 1.0)])
             return solve(p).found(p)
 
         return strata(self._reading(loss, reference, absolute=True), self._base.scores, best)
-
-
-def _is_absent(y: Tensor) -> Tensor:
-    """Which rows of labels (..., N) are all -1: there is no output."""
-    return (y == -1).all(-1)

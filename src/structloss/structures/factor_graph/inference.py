@@ -11,7 +11,7 @@ from structloss.structures.engine import is_native
 from structloss.structures.factor_graph import beliefs, native_engine, relaxation, torch_engine
 from structloss.structures.factor_graph.native_engine import Plans
 from structloss.structures.factor_graph.parts import Parts, Topology
-from structloss.structures.factor_graph.relaxation import Certificate, Solution
+from structloss.structures.factor_graph.relaxation import Solution
 
 Method = Literal["auto", "exact", "lp", "bp", "ilp"]
 Solver = Literal["dual", "highs"]
@@ -25,6 +25,7 @@ class Inference:
     """What finds maxima and sums; what a strategy does not give is an error with a sentence."""
 
     name: ClassVar[str]
+    is_certain: ClassVar[bool] = False  # whether maxima are the best outputs
 
     def _refusal(self, operation: str, wanted: str) -> NotImplementedError:
         return NotImplementedError(f'{operation}: method="{self.name}" does not give it; wanted {wanted}')
@@ -37,13 +38,11 @@ class Inference:
         """The best answers, each with a certificate."""
         raise self._refusal("max", '"exact", "lp" or "ilp"')
 
-    def lost(self, c: Certificate) -> Tensor:
-        """Where no point was met that is allowed, (B,)."""
-        return torch.zeros_like(c.converged)
-
     def certain(self, operation: str, t: Topology) -> "Inference":
         """A strategy whose answers are the best outputs for sure, for operations that ask again and again."""
-        raise self._refusal(operation, '"exact" or "ilp"')
+        if not self.is_certain:
+            raise self._refusal(operation, '"exact" or "ilp"')
+        return self
 
     def log_partition(self, p: Parts) -> Tensor:
         """log Z, (B,), differentiable."""
@@ -63,34 +62,31 @@ class Exact(Inference):
     """Variable elimination, of at most so many cells an example."""
 
     name = "exact"
+    is_certain = True
     most: float = MOST
 
     def fits(self, t: Topology) -> bool:
         """Whether it takes no more cells."""
-        return all(plan is not None for _, _, plan in t.orders(self.most))
+        return all(order.plan is not None for _, order in t.orders(self.most))
 
-    def cells(self, t: Topology) -> tuple[float, int]:
-        """The most cells of an example, and the greatest tree-width."""
-        orders = [order for _, order, _ in t.orders(self.most)]
-        return max((order.cells for order in orders), default=0.0), max((order.width for order in orders), default=0)
+    def cells(self, t: Topology) -> float:
+        """The most cells of an example."""
+        return max((order.cells for _, order in t.orders(self.most)), default=0.0)
 
     def described(self, t: Topology) -> str:
-        cells, width = self.cells(t)
-        return f"exact: elimination visits {cells:.0f} cells an example, tree-width {width}"
-
-    def certain(self, operation: str, t: Topology) -> Inference:
-        return self
+        width = max((order.width for _, order in t.orders(self.most)), default=0)
+        return f"exact: elimination visits {self.cells(t):.0f} cells an example, tree-width {width}"
 
     def _plans(self, operation: str, t: Topology) -> Plans:
         plans = []
-        for group, order, plan in t.orders(self.most):
-            if plan is None:
+        for group, order in t.orders(self.most):
+            if order.plan is None:
                 other = 'method="bp" approximates log_partition and marginals, method="lp" bounds max'
                 raise ValueError(
                     f"{operation}: example {group[0]} needs more than {order.cells:.2g} cells to eliminate its "
                     f"variables (tree-width {order.width} or more), but the most is {self.most:.2g}; {other}"
                 )
-            plans.append((group, plan))
+            plans.append((group, order.plan))
         return plans
 
     def solve(self, p: Parts) -> Solution:
@@ -125,25 +121,24 @@ class Relaxed(Inference):
         return f"lp, by {self.solver}"
 
     def solve(self, p: Parts) -> Solution:
-        return relaxation.dual(p, self.tolerance, _SWEEPS) if self.solver == "dual" else _by_highs(p, integral=False)
-
-    def lost(self, c: Certificate) -> Tensor:
-        return ~c.converged & (c.violation > self.tolerance)
+        return relaxation.dual(p, self.tolerance, _SWEEPS) if self.solver == "dual" else Integer(False).solve(p)
 
 
+@dataclass(frozen=True)
 class Integer(Inference):
-    """Integer programming by HiGHS."""
+    """Integer programming by HiGHS, or the linear program alone."""
 
     name = "ilp"
+    is_certain = True
+    integral: bool = True
 
     def described(self, t: Topology) -> str:
         return "ilp, by highs"
 
     def solve(self, p: Parts) -> Solution:
-        return _by_highs(p, integral=True)
+        from structloss.structures.factor_graph import highs  # needs scipy
 
-    def certain(self, operation: str, t: Topology) -> Inference:
-        return self
+        return highs.solve(p, self.integral)
 
 
 @dataclass(frozen=True)
@@ -169,24 +164,15 @@ class Auto(Exact):
     def described(self, t: Topology) -> str:
         if self.fits(t):
             return super().described(t)
-        return f"{self.relaxed.described(t)}: elimination would visit more than {self.cells(t)[0]:.2g} cells an example"
+        return f"{self.relaxed.described(t)}: elimination would visit more than {self.cells(t):.2g} cells an example"
 
     def solve(self, p: Parts) -> Solution:
         return super().solve(p) if self.fits(p.topology) else self.relaxed.solve(p)
-
-    def lost(self, c: Certificate) -> Tensor:
-        return self.relaxed.lost(c)
 
     def certain(self, operation: str, t: Topology) -> Inference:
         if not self.fits(t):
             raise self._refusal(operation, '"exact" or "ilp"')
         return Exact()  # asked again with a loss, it may be wider
-
-
-def _by_highs(p: Parts, integral: bool) -> Solution:
-    from structloss.structures.factor_graph import highs  # needs scipy
-
-    return highs.solve(p, integral)
 
 
 def inference_of(method: Method, solver: Solver, tolerance: float, reweighted: bool) -> Inference:

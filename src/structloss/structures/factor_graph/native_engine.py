@@ -1,4 +1,4 @@
-"""Factor graphs by compiled kernels: exact values and first derivatives on the CPU."""
+"""Factor graphs by compiled kernels, on the CPU: sums with first derivatives, and for any device maxima and draws."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -50,8 +50,7 @@ def expectation(p: Parts, f: Parts, plans: Plans) -> Tensor:
 def argmax(p: Parts, plans: Plans) -> tuple[Ints, NDArray[np.bool_]]:
     """The labels (V,) of the best assignments, -1 where there is none; whether there is one (B,)."""
     labels, exists = np.empty(len(p.topology.sizes), np.int64), np.empty(p.batch, np.int64)
-    for group, plan in plans:
-        _run(kernels.argmax, [(group, plan)], p, 1, p.array, int(p.topology.visible[group[0]]), labels, exists)
+    _run(kernels.argmax, plans, p, 1, p.array, p.topology.visible, labels, exists)
     return labels, exists > 0
 
 

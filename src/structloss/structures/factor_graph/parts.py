@@ -1,6 +1,7 @@
 """What factor graphs are made of, as the engines read them: flat scores, and the graphs of a batch in one row."""
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -10,22 +11,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.kernels.elimination import Plan
 from structloss.kernels.factors import Graph, Slots
 from structloss.structures.derivatives import apply
-from structloss.structures.factor_graph.elimination import Order, elimination
+from structloss.structures.factor_graph.elimination import Order, remembered_order
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 class Block(NamedTuple):
-    """Some variables, with the scores of their labels, or some factors, with those of the cells of their tables."""
+    """Some variables, with the scores of their labels, and factors, with those of the cells of their tables."""
 
     owner: Ints  # (n,): the example of each
     sizes: Ints  # (n,): how many scores each has
     scores: Tensor  # (sum of the sizes,)
-    arity: Ints  # (n,): how many variables a factor is over; 0 for variables themselves
+    arity: Ints  # (n,): how many variables a factor is over; 0 for a variable itself
     scopes: Ints  # (sum of the arities,): these variables by their number in the example
 
     @classmethod
@@ -33,22 +33,14 @@ class Block(NamedTuple):
         """A block of variables."""
         return cls(owner, sizes, scores, np.zeros_like(sizes), sizes[:0])
 
-    def of_examples(self, index: Ints, batch: int) -> "Block":
-        """Those of some of the examples, which are numbered anew."""
-        counts = np.bincount(self.owner, minlength=batch)
-        owner = np.repeat(np.arange(len(index)), counts[index])
-        return self.reordered(_pieces(counts, index))._replace(owner=owner)
-
-    def reordered(self, order: Ints) -> "Block":
+    def taken(self, order: Ints) -> "Block":
         """Some of them, or all, in another order."""
         at = torch.from_numpy(_pieces(self.sizes, order)).to(self.scores.device)
-        scores = apply(_Reordered, self.scores, at)
-        return Block(
-            self.owner[order], self.sizes[order], scores, self.arity[order], self.scopes[_pieces(self.arity, order)]
-        )
+        scopes = self.scopes[_pieces(self.arity, order)]
+        return Block(self.owner[order], self.sizes[order], apply(_Taken, self.scores, at), self.arity[order], scopes)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Topology:
     """The graphs of a batch, without scores. In each example the variables of outputs come first, then hidden ones."""
 
@@ -57,42 +49,21 @@ class Topology:
     width: int  # N: how many there are in outputs
     num_labels: int  # K: the most labels that one of them has
 
-    @property
-    def batch(self) -> int:
-        """How many examples there are."""
-        return len(self.visible)
-
-    @functools.cached_property
-    def sizes(self) -> Ints:
-        """How many labels each variable has, (V,)."""
-        return np.diff(self.graph.labels)
-
-    @functools.cached_property
-    def owners(self) -> tuple[Ints, Ints]:
-        """The example of each variable, (V,), and of each factor, (F,)."""
-        g, examples = self.graph, np.arange(self.batch)
-        return np.repeat(examples, np.diff(g.variables)), np.repeat(examples, np.diff(g.factors))
-
-    @functools.cached_property
-    def used_owner(self) -> Ints:
-        """The example of each score that an assignment uses: one of every variable and factor, (V + F,)."""
-        return np.concatenate(self.owners)
+    def __post_init__(self) -> None:
+        g, number, self.batch = self.graph, np.arange(self.width), len(self.visible)
+        counts = np.diff([g.variables, g.factors])
+        self.sizes = np.diff(g.labels)  # (V,): how many labels each variable has
+        self.begin = np.append(g.labels[:-1], g.cells)  # (V + F + 1,): where the scores of variables and factors begin
+        # (V + F,): the example of each score that an assignment uses, one of every variable and factor.
+        self.used_owner = np.repeat(np.tile(np.arange(self.batch), 2), counts.ravel())
+        # (B, N): where the variables of outputs stand among all, -1 beyond; and how many labels each has, 1 beyond.
+        self.variable_at = np.where(number < self.visible[:, None], g.variables[:-1, None] + number, -1)
+        self.extents = np.where(self.variable_at < 0, 1, np.append(self.sizes, 1)[self.variable_at])
 
     @functools.cached_property
     def owner(self) -> Ints:
         """The example of each score."""
-        return np.repeat(self.used_owner, np.append(self.sizes, np.diff(self.graph.cells)))
-
-    @functools.cached_property
-    def variable_at(self) -> Ints:
-        """Where the variables of outputs stand among all, (B, N); -1 beyond."""
-        number = np.arange(self.width)
-        return np.where(number < self.visible[:, None], self.graph.variables[:-1, None] + number, -1)
-
-    @functools.cached_property
-    def extents(self) -> Ints:
-        """How many labels each variable of outputs has, (B, N); 1 beyond."""
-        return np.where(self.variable_at < 0, 1, np.append(self.sizes, 1)[self.variable_at])
+        return np.repeat(self.used_owner, np.diff(self.begin))
 
     @functools.cached_property
     def label_at(self) -> Ints:
@@ -109,11 +80,8 @@ class Topology:
         for back in range(2, int(arity.max(initial=0)) + 1):  # from the last slot but one to the first
             at = g.slots[1:][arity >= back] - back
             inner[at] = inner[at + 1] * extents[at + 1]
-        some = g.slots[:-1][arity > 0]
-        first, last = (
-            g.scope == np.repeat(ends.reduceat(g.scope, some) if len(some) else some, arity[arity > 0])
-            for ends in (np.minimum, np.maximum)
-        )
+        ends = (np.repeat(end.reduceat(g.scope, g.slots[:-1]), arity) for end in (np.minimum, np.maximum))
+        first, last = (g.scope == end for end in ends)
         chains = [np.bincount(g.scope[~x], minlength=variables) for x in (last, first)]
         return Slots(
             factor, np.diff(g.cells)[factor] // (extents * inner), inner, _starts(extents),
@@ -121,18 +89,32 @@ class Topology:
             first.astype(np.int64), last.astype(np.int64), 1 / np.maximum(1, np.maximum(*chains)),
         )  # fmt: skip
 
+    @functools.cached_property
+    def entries(self) -> tuple[Ints, Ints, Ints]:
+        """Where the score of each message's label is, (M,); of each slot's cells the message, and where they are."""
+        g, s = self.graph, self.links
+        sizes, counts = np.diff(s.messages), np.diff(g.cells)[s.factor]
+        slot = np.repeat(np.arange(len(counts)), counts)
+        cell = np.arange(len(slot)) - _starts(counts)[slot]
+        message = s.messages[slot] + cell // s.inner[slot] % sizes[slot]
+        label = np.arange(s.messages[-1]) + np.repeat(g.labels[g.scope] - s.messages[:-1], sizes)
+        return label, message, cell + g.cells[s.factor[slot]]
+
     def places(self, whole: Ints) -> Ints:
         """Where the scores that assignments (n, V) use stand: of their labels and of their cells, (n, V + F)."""
         g = self.graph
-        if not len(g.scope):
-            return g.labels[:-1] + whole
-        offsets = np.add.reduceat(whole[:, g.scope] * self.links.inner, g.slots[:-1], 1)
-        return np.concatenate([g.labels[:-1] + whole, g.cells[:-1] + offsets], 1)
+        cells = np.add.reduceat(whole[:, g.scope] * self.links.inner, g.slots[:-1], 1)
+        places: Ints = self.begin[:-1] + np.concatenate([whole, cells], 1)
+        return places
 
     def outputs(self, whole: Ints) -> Tensor:
         """Outputs (n, B, N) of assignments (n, V); -1 beyond."""
         padded = np.pad(whole, ((0, 0), (0, 1)), constant_values=-1)
         return torch.from_numpy(padded[:, self.variable_at])
+
+    def most_probable(self, mu: Floats) -> Ints:
+        """The label (V,) of each variable that has most, of a number for each score."""
+        return np.array([mu[a:b].argmax() for a, b in itertools.pairwise(self.graph.labels)], np.int64)
 
     def local(self, b: int) -> tuple[Ints, Ints, Ints]:
         """The sizes, slots and scope of one example's graph, counted from its own first."""
@@ -149,65 +131,65 @@ class Topology:
             groups.setdefault(tuple(x.tobytes() for x in (*self.local(b), self.visible[b])), []).append(b)
         return [np.array(group) for group in groups.values()]
 
-    def orders(self, most: float) -> list[tuple[Ints, Order, Plan | None]]:
+    def orders(self, most: float) -> list[tuple[Ints, Order]]:
         """For examples with the same graph how to eliminate their variables."""
-        return [(group, *elimination(*self.local(int(group[0])), most)) for group in self.same]
+        return [(x, remembered_order(*(a.tobytes() for a in self.local(int(x[0]))), most)) for x in self.same]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Parts:
     """A batch of factor graphs with their scores."""
 
     topology: Topology
     scores: Tensor  # flat: the labels of all variables, then the cells of all tables
 
+    def __post_init__(self) -> None:
+        self.graph, self.batch = self.topology.graph, self.topology.batch
+
     @classmethod
-    def of(cls, variables: Sequence[Block], factors: Sequence[Block], batch: int, width: int, num_labels: int) -> Self:
-        """Put blocks together, example by example."""
-        graph, scores = _assembled(variables, factors, batch)
-        return cls(Topology(graph, np.diff(graph.variables), width, num_labels), scores)
+    def of(cls, blocks: Sequence[Block], visible: Ints, width: int, num_labels: int) -> Self:
+        """Put blocks together: variables, then factors, example by example."""
+        owner, sizes, scores, arity, scopes = zip(*blocks, strict=True)
+        ints = (np.concatenate(x) for x in (owner, sizes, arity, scopes))
+        whole = Block(next(ints), next(ints), torch.cat(scores), *ints)
+        order = np.lexsort((whole.owner, whole.arity > 0))
+        whole = whole.taken(order) if (np.diff(order) != 1).any() else whole
+        number, at = np.count_nonzero(whole.arity == 0), _starts(whole.sizes)
+        kinds = whole.owner[:number], whole.owner[number:]
+        variables, factors = (_starts(np.bincount(x, minlength=len(visible))) for x in kinds)
+        scope = whole.scopes + np.repeat(variables[whole.owner], whole.arity)
+        graph = Graph(variables, factors, at[: number + 1], at[number:], _starts(whole.arity[number:]), scope)
+        return cls(Topology(graph, visible, width, num_labels), whole.scores)
 
-    def _with(self, variables: Sequence[Block], factors: Sequence[Block], visible: Ints) -> Self:
-        graph, scores = _assembled(variables, factors, len(visible))
-        return type(self)(replace(self.topology, graph=graph, visible=visible), scores)
+    def _with(self, blocks: Sequence[Block], visible: Ints) -> Self:
+        return self.of(blocks, visible, self.topology.width, self.topology.num_labels)
 
-    def extended(self, hidden: Sequence[Block], factors: Sequence[Block]) -> Self:
+    def extended(self, blocks: Sequence[Block]) -> Self:
         """With hidden variables and further factors."""
-        own = self._blocks  # what was there comes first
-        return self._with([own[0], *hidden], [own[1], *factors], self.topology.visible)
+        return self._with([self._block, *blocks], self.topology.visible)  # what was there comes first
 
     def bare(self, scores: Tensor) -> Self:
         """The variables that are not hidden, by themselves, with scores (B, N, K)."""
         t = self.topology
         owner, number = (t.variable_at >= 0).nonzero()
         flat = scores[torch.from_numpy(t.label_at >= 0).to(scores.device)]
-        return self._with([Block.variables(owner, t.extents[owner, number], flat)], [], t.visible)
+        return self._with([Block.variables(owner, t.extents[owner, number], flat)], t.visible)
 
     def examples(self, index: Ints) -> Self:
         """Some of the examples."""
-        variables, factors = (x.of_examples(index, self.batch) for x in self._blocks)
-        return self._with([variables], [factors], self.topology.visible[index])
+        whole = self._block
+        counts = np.bincount(whole.owner, minlength=self.batch)
+        taken = whole.taken(np.argsort(whole.owner, kind="stable")[_pieces(counts, index)])
+        owner = np.repeat(np.arange(len(index)), counts[index])
+        return self._with([taken._replace(owner=owner)], self.topology.visible[index])
 
     @property
-    def _blocks(self) -> tuple[Block, Block]:
+    def _block(self) -> Block:
         """Its variables and its factors."""
         t, g = self.topology, self.graph
-        labels, arity = int(g.labels[-1]), np.diff(g.slots)
-        scopes = g.scope - np.repeat(g.variables[t.owners[1]], arity)
-        return (
-            Block.variables(t.owners[0], t.sizes, self.scores[:labels]),
-            Block(t.owners[1], np.diff(g.cells), self.scores[labels:], arity, scopes),
-        )
-
-    @property
-    def graph(self) -> Graph:
-        """The graphs, as kernels read them."""
-        return self.topology.graph
-
-    @property
-    def batch(self) -> int:
-        """How many examples there are."""
-        return self.topology.batch
+        arity = np.append(np.zeros_like(t.sizes), np.diff(g.slots))
+        scopes = g.scope - np.repeat(g.variables[t.used_owner], arity)
+        return Block(t.used_owner, np.diff(t.begin), self.scores, arity, scopes)
 
     def summed(self, values: Tensor) -> Tensor:
         """The sums (B,) over what there is for each of an example's scores, in float64."""
@@ -245,7 +227,7 @@ def _starts(sizes: Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
-class _Reordered(torch.autograd.Function):
+class _Taken(torch.autograd.Function):
     """x[order]. It saves no tensor, so that one graph may be differentiated again and again."""
 
     @staticmethod
@@ -256,25 +238,6 @@ class _Reordered(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         return g.new_zeros(ctx.size).index_add(0, ctx.order, g), None
-
-
-def _assembled(variables: Sequence[Block], factors: Sequence[Block], batch: int) -> tuple[Graph, Tensor]:
-    """The graphs of all blocks, example by example, and their scores."""
-    v = _row(variables)
-    f = _row(factors or [Block.variables(v.owner[:0], v.sizes[:0], v.scores[:0])])
-    begin, factors_begin = (_starts(np.bincount(x.owner, minlength=batch)) for x in (v, f))
-    labels, scope = _starts(v.sizes), f.scopes + np.repeat(begin[f.owner], f.arity)
-    graph = Graph(begin, factors_begin, labels, labels[-1] + _starts(f.sizes), _starts(f.arity), scope)
-    return graph, torch.cat([v.scores, f.scores])
-
-
-def _row(blocks: Sequence[Block]) -> Block:
-    """All of some blocks, example by example."""
-    columns = list(zip(*blocks, strict=True))
-    owner, sizes, arity, scopes = (np.concatenate(columns[i]) for i in (0, 1, 3, 4))
-    whole = Block(owner, sizes, torch.cat(columns[2]), arity, scopes)
-    order = np.argsort(whole.owner, kind="stable")
-    return whole.reordered(order) if (np.diff(order) != 1).any() else whole
 
 
 def _pieces(sizes: Ints, order: Ints) -> Ints:

@@ -45,6 +45,7 @@ class Solution:
     mu: Floats
     labels: Ints  # (V,): the best assignment that was met; -1 where none is allowed
     certificate: Certificate
+    lost: Tensor | None = None  # (B,): where no point was met that is allowed; None for nowhere
 
     def found(self, p: Parts) -> Found:
         """The outputs (1, B, N), and whether there are any, (1, B)."""
@@ -84,10 +85,8 @@ def _spans(p: Parts) -> tuple[Floats, Floats]:
     Only what is finite counts, and a mean of 0 is 1. The sum is the score to expect where all labels and cells that are
     allowed are equally probable.
     """
-    g, scores, owner = p.graph, p.array, p.topology.used_owner
-    begin, finite = np.append(g.labels[:-1], g.cells[:-1]), scores > -np.inf
-    if not len(begin):
-        return np.ones(p.batch), np.zeros(p.batch)
+    scores, owner, begin = p.array, p.topology.used_owner, p.topology.begin[:-1]
+    finite = scores > -np.inf
     count = np.add.reduceat(finite, begin, dtype=np.int64)
     apart = np.maximum.reduceat(scores, begin) - np.minimum.reduceat(np.where(finite, scores, np.inf), begin)
     mean = np.add.reduceat(np.where(finite, scores, 0.0), begin) / np.maximum(count, 1)
@@ -100,11 +99,8 @@ def dual(p: Parts, tolerance: float, most: int) -> Solution:
     """Solve by the dual method to a relative gap of `tolerance`, or for at most so many sweeps."""
     g, s, scores = p.graph, p.topology.links, p.array
     labels, variables = int(g.labels[-1]), len(p.topology.sizes)
-    M, A, absorbed, scale, before, missing = np.zeros((6, int(s.messages[-1])))
-    room = Room(
-        M, A, absorbed, scale, before, missing, np.zeros(len(scores)), np.zeros(labels), np.zeros(labels, np.int8),
-        np.zeros(len(g.cells) - 1),
-    )  # fmt: skip
+    others = np.zeros(len(scores)), np.zeros(labels), np.zeros(labels, np.int8), np.zeros(len(g.cells) - 1)
+    room = Room._make((*np.zeros((6, int(s.messages[-1]))), *others))
     mu, trial = np.zeros((2, len(scores)))
     now, best = np.zeros(variables, np.int64), np.full(variables, -1)
     certificate, status = np.zeros((p.batch, 4)), np.zeros(p.batch, np.int64)
@@ -115,8 +111,10 @@ def dual(p: Parts, tolerance: float, most: int) -> Solution:
     primal, bound, met, violation = torch.from_numpy(certificate).unbind(1)
     place(p, best, status == INTEGRAL, mu)
     found = torch.from_numpy(status)
-    for b in ((met == -torch.inf) & (found != INFEASIBLE)).nonzero()[:, 0].tolist():  # no output was met
-        for v in range(g.variables[b], g.variables[b + 1]):
-            best[v] = mu[g.labels[v] : g.labels[v + 1]].argmax()
+    unmet = ((met == -torch.inf) & (found != INFEASIBLE)).numpy()
+    if unmet.any():
+        best = np.where(unmet[p.topology.used_owner[:variables]], p.topology.most_probable(mu), best)
     integral = (found == INTEGRAL) | (found == INFEASIBLE)
-    return Solution(mu, best, Certificate(primal, bound, integral, violation, found != NOT_CONVERGED))
+    converged = found != NOT_CONVERGED
+    lost = ~converged & (violation > tolerance)
+    return Solution(mu, best, Certificate(primal, bound, integral, violation, converged), lost)

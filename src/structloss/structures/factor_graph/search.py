@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from structloss.structures.base import Found, Strata
+from structloss.structures.chain.strata import distinct
 from structloss.structures.factor_graph.parts import Parts
 from structloss.structures.factor_graph.readers import Reading
 from structloss.structures.factor_graph.relaxation import Solution
@@ -34,36 +35,34 @@ def _best_outputs(p: Parts, solve: Solve, k: int) -> list[list[int]]:
     k times the number of variables of them.
     """
     count = int(p.topology.visible[0])
-    begin, base = p.graph.labels, p.scores.detach()
+    begin, base = p.graph.labels.tolist(), p.scores.detach()
+    queue: list[tuple[float, list[int], list[int]]] = []
+    outputs: list[list[int]] = []
 
-    def best(struck: list[int]) -> tuple[float, list[int]] | None:
+    def search(struck: list[int]) -> None:
         left = p.with_scores(base.clone())
         left.scores[struck] = -math.inf
         labels = solve(left).labels
         score = float(left.score(labels.clip(0)[None])) if (labels >= 0).all() else -math.inf
-        return (-score, labels[:count].tolist()) if score > -math.inf else None
+        if score > -math.inf:
+            heapq.heappush(queue, (-score, labels[:count].tolist(), struck))
 
-    first = best([])
-    queue: list[tuple[float, list[int], list[int]]] = [(*first, [])] if first else []
-    outputs: list[list[int]] = []
+    search([])
     while queue and len(outputs) < k:
         _, y, struck = heapq.heappop(queue)
         outputs.append(y)
-        fixed = list(struck)
         for v in range(count):
-            labels = range(int(begin[v]), int(begin[v + 1]))
-            part = [*fixed, labels[y[v]]]
-            if len(set(part).intersection(labels)) < len(labels):
-                other = best(part)
-                if other is not None:
-                    heapq.heappush(queue, (*other, part))
-            fixed += [label for label in labels if label != labels[y[v]]]
+            labels = range(begin[v], begin[v + 1])
+            part = [*struck, labels[y[v]]]
+            if not set(labels).issubset(part):
+                search(part)
+            struck = [*struck, *(label for label in labels if label != labels[y[v]])]
     return outputs
 
 
 def strata(reading: Reading, like: Tensor, best: Callable[[Reading], Found]) -> Strata:
     """The best output at each value of absolute machines: one search for each, best(what is left of the reading)."""
-    values = [reader.values for reader in reading.readers]
+    values = [distinct(reader.gains[-1]) for reader in reading.readers]
     rows: list[tuple[Tensor, Tensor, Tensor]] = []
     for i in range(max(1, *map(len, values), 0)):
         here = np.array([x[i] if i < len(x) else math.nan for x in values], np.float64)

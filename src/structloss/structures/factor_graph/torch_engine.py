@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.elimination import Plan
+from structloss.structures.factor_graph.native_engine import Plans
 from structloss.structures.factor_graph.parts import Ints, Parts
-from structloss.structures.tensors import amax, logsumexp, wide
+from structloss.structures.tensors import amax, drawn, logsumexp, wide
 
-Plans = list[tuple[Ints, Plan]]
 Bucket = tuple[int, list[int], Tensor]  # a variable, its separator, and value(s, k), (n, ...) for n examples
 Sum = Callable[[Tensor, int], Tensor]
 
@@ -30,7 +30,7 @@ def _eliminated(p: Parts, group: Ints, plan: Plan, add: Sum) -> tuple[Tensor, li
         places = torch.from_numpy(starts[:, None] + np.arange(math.prod(extents)))
         return p.scores[places.to(device)].reshape(len(group), *extents)
 
-    messages: dict[int, Tensor] = {}
+    messages: list[Tensor] = []
     buckets: list[Bucket] = []
     total = p.scores.new_zeros(len(group))
     for i, v in enumerate(plan.order.tolist()):
@@ -42,25 +42,21 @@ def _eliminated(p: Parts, group: Ints, plan: Plan, add: Sum) -> tuple[Tensor, li
                 over = scope[slots[item] : slots[item + 1]].tolist()
                 items.append((over, at(g.cells[g.factors[group] + item], over)))
             else:
-                items.append((buckets[-1 - item][1], messages.pop(-1 - item)))
+                items.append((buckets[-1 - item][1], messages[-1 - item]))
         value = p.scores.new_zeros(1)
         for over, table in items:
             table = table.permute(0, *(1 + np.argsort([axis[u] for u in over])).tolist())
             value = value + table.reshape(len(group), *(int(sizes[u]) if u in over else 1 for u in axis))
         buckets.append((v, separator, value))
-        message = add(value, value.dim() - 1)
-        if separator:
-            messages[i] = message
-        else:
-            total = total + message
+        messages.append(add(value, value.dim() - 1))
+        total = total if separator else total + messages[-1]
     return torch.where(total > -math.inf, total, -math.inf), buckets  # with zero gradient
 
 
 def _total(p: Parts, plans: Plans, add: Sum) -> Tensor:
     value = p.scores.new_zeros(p.batch)
     for group, plan in plans:
-        at = torch.from_numpy(group).to(value.device)
-        value = value.index_put((at,), _eliminated(p, group, plan, add)[0])
+        value = value.index_put((torch.from_numpy(group).to(value.device),), _eliminated(p, group, plan, add)[0])
     return value
 
 
@@ -106,10 +102,9 @@ def argmax(p: Parts, plans: Plans) -> tuple[Ints, NDArray[np.bool_]]:
         several = (np.bincount(variable[best], minlength=len(begin) + 1) > 1)[t.variable_at]
         if not several.any():
             return labels, (value > -math.inf).cpu().numpy()
-        for v in t.variable_at[several & (several.cumsum(1) == 1)]:
-            kept = scores[begin[v] + labels[v]].clone()
-            scores[begin[v] : begin[v] + t.sizes[v]] = -math.inf
-            scores[begin[v] + labels[v]] = kept
+        first = np.isin(variable, t.variable_at[several & (several.cumsum(1) == 1)])
+        struck = first & (np.arange(len(variable)) != (begin + labels)[variable])
+        scores[torch.from_numpy(struck.nonzero()[0]).to(scores.device)] = -math.inf
 
 
 def sample(p: Parts, plans: Plans, uniforms: Tensor) -> tuple[Ints, NDArray[np.bool_]]:
@@ -122,9 +117,6 @@ def sample(p: Parts, plans: Plans, uniforms: Tensor) -> tuple[Ints, NDArray[np.b
         y = torch.zeros(len(uniforms), len(group), len(buckets), dtype=torch.int64, device=uniforms.device)
         rows, places = torch.arange(len(group), device=y.device), torch.from_numpy(p.graph.variables[group])
         for v, separator, value in reversed(buckets):
-            shares = value[(rows, *(y[..., u] for u in separator))].softmax(-1)
-            last = (torch.arange(value.shape[-1], device=y.device) * (shares > 0)).amax(-1)
-            drawn = (uniforms[:, places + v][..., None] >= shares.cumsum(-1)).sum(-1)
-            y[..., v] = torch.minimum(drawn, last)
+            y[..., v] = drawn(value[(rows, *(y[..., u] for u in separator))], uniforms[:, places + v])
         labels[:, places[:, None] + torch.arange(len(buckets))] = y.cpu()
     return labels.numpy(), exists

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +12,11 @@ from structloss.structures.checks import at_least_float32, check_floating, objec
 from structloss.structures.graph.topology import Ints
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_LAST_STATE = 2**31 - 1
 
 
-def as_arcs(arcs: Sequence[Any]) -> list[Ints]:
-    """(n_b, 3) of each example."""
+def as_arcs(arcs: Sequence[Any], num_labels: int | None) -> tuple[list[Ints], int]:
+    """(n_b, 3) of each example, and how many labels there are."""
     try:
         rows = [np.asarray(a.cpu() if isinstance(a, Tensor) else a) for a in arcs]
     except (TypeError, ValueError) as error:
@@ -23,32 +24,24 @@ def as_arcs(arcs: Sequence[Any]) -> list[Ints]:
             f"arcs: got {arcs!r:.60}, but wanted a list of integers (n, 3), one for each example"
         ) from error
     for b, a in enumerate(rows):
-        if a.size == 0:
-            rows[b] = np.zeros((0, 3), np.int64)
-        elif a.ndim != 2 or a.shape[1] != 3:
+        if a.size and (a.ndim != 2 or a.shape[1] != 3):
             raise ValueError(f"arcs: arcs[{b}] has shape {a.shape}, but wanted (n, 3): source, target, label")
-        elif not np.issubdtype(a.dtype, np.integer):
+        if a.size and not np.issubdtype(a.dtype, np.integer):
             raise TypeError(f"arcs: arcs[{b}] has {a.dtype}, but wanted integers: source, target, label")
-        else:
-            rows[b] = np.ascontiguousarray(a, np.int64)
-    return rows
-
-
-def check_arcs(arcs: Ints, b: int, num_labels: int) -> None:
-    """Raise for states and labels that make no sense."""
-    wrong = (arcs[:, :2] < 0).any(1) | (arcs[:, :2] > _LAST_STATE).any(1)
-    if wrong.any():
-        i = int(wrong.argmax())
-        raise ValueError(f"arcs: arcs[{b}][{i}] is {arcs[i].tolist()}, but states are numbers from 0 to {_LAST_STATE}")
-    wrong = (arcs[:, 2] < -1) | (arcs[:, 2] >= num_labels)
-    if wrong.any():
-        i = int(wrong.argmax())
-        raise ValueError(
-            f"arcs: arcs[{b}][{i}] is {arcs[i].tolist()}, but labels are 0 to {num_labels - 1}, or -1 for epsilon"
-        )
-
-
-_LAST_STATE = 2**31 - 1
+        rows[b] = np.ascontiguousarray(a.reshape(-1, 3), np.int64)
+    if num_labels is None:
+        num_labels = 1 + max((int(a[:, 2].max(initial=0)) for a in rows), default=0)
+    elif not isinstance(num_labels, int) or num_labels < 1:
+        raise ValueError(f"num_labels: got {num_labels!r}, but wanted a whole number of at least 1")
+    for b, a in enumerate(rows):
+        for wrong, wanted in (
+            (((a[:, :2] < 0) | (a[:, :2] > _LAST_STATE)).any(1), f"states are numbers from 0 to {_LAST_STATE}"),
+            ((a[:, 2] < -1) | (a[:, 2] >= num_labels), f"labels are 0 to {num_labels - 1}, or -1 for epsilon"),
+        ):
+            if wrong.any():
+                i = int(wrong.argmax())
+                raise ValueError(f"arcs: arcs[{b}][{i}] is {a[i].tolist()}, but {wanted}")
+    return rows, num_labels
 
 
 def as_final(final: Sequence[Iterable[int] | Mapping[int, float]] | None, arcs: list[Ints]) -> list[dict[int, float]]:
@@ -100,20 +93,17 @@ def as_scores(scores: Tensor | Sequence[Tensor], sizes: Ints) -> Tensor:
     return at_least_float32(scores)
 
 
-class Listed(NamedTuple):
-    """An n-best list as a lattice: one path for each string, whose first arc has its score."""
+def as_list(
+    strings: Sequence[Sequence[Sequence[int] | Tensor]], scores: Tensor | Sequence[Tensor]
+) -> tuple[list[Ints], Tensor, list[list[int]]]:
+    """The arcs, scores and final states of label sequences and their scores (B, n), or a list of (n_b,).
 
-    arcs: list[Ints]
-    scores: Tensor
-    final: list[list[int]]
-
-
-def as_list(strings: Sequence[Sequence[Sequence[int] | Tensor]], scores: Tensor | Sequence[Tensor]) -> Listed:
-    """From label sequences and their scores (B, n), or a list of (n_b,)."""
+    Each string is a path of its own, whose first arc has its score.
+    """
     arcs, final, firsts, seen = [], [], [], 0
     for b, texts in enumerate(strings):
-        ends, states = [], 0
         rows: list[tuple[int, int, int]] = []
+        ends = []
         for i, text in enumerate(texts):
             labels = torch.as_tensor(text)
             if labels.dim() != 1 or (labels.numel() and labels.dtype not in _INTEGERS):
@@ -123,9 +113,8 @@ def as_list(strings: Sequence[Sequence[Sequence[int] | Tensor]], scores: Tensor 
             firsts.append(seen + len(rows))
             source = 0
             for label in labels.tolist() or [-1]:
-                states += 1
-                rows.append((source, states, label))
-                source = states
+                rows.append((source, len(rows) + 1, label))
+                source = len(rows)
             ends.append(source)
         arcs.append(np.array(rows, np.int64).reshape(-1, 3))
         final.append(ends)
@@ -138,4 +127,4 @@ def as_list(strings: Sequence[Sequence[Sequence[int] | Tensor]], scores: Tensor 
         scores = scores.flatten()
     values = as_scores(scores, sizes)
     places = torch.tensor(firsts, dtype=torch.int64, device=values.device)
-    return Listed(arcs, values.new_zeros(seen).index_copy(0, places, values), final)
+    return arcs, values.new_zeros(seen).index_copy(0, places, values), final

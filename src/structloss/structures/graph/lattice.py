@@ -1,43 +1,43 @@
 """Lattice: the paths of any acyclic graph whose arcs have labels and scores, such as a recogniser's hypotheses."""
 
+import copy
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.automata.open import OpenAutomaton
-from structloss.automata.string import StringAutomaton
 from structloss.losses import LocalLoss, Loss, MachineLoss
-from structloss.losses.references import Labels, String, as_strings
+from structloss.losses.agreement import Agreement
+from structloss.losses.references import Labels, as_strings
 from structloss.structures.base import Found, Strata, Structure, times
 from structloss.structures.checks import check_count, check_scale, check_shape
 from structloss.structures.engine import is_native
 from structloss.structures.graph import native_engine, torch_engine
-from structloss.structures.graph.build import as_arcs, as_final, as_list, as_scores, check_arcs
+from structloss.structures.graph.build import as_arcs, as_final, as_list, as_scores
 from structloss.structures.graph.strings import best_strings
 from structloss.structures.graph.text import read
-from structloss.structures.graph.topology import Floats, Ints, Machines, Topology, Weighted, build
+from structloss.structures.graph.topology import Bools, Floats, Ints, Machines, Topology, Weighted, build
+from structloss.structures.tensors import wide
 
-Added = tuple[tuple[Machines, float], ...]  # what augments a lattice: the machines of a batch, and a scale
+_AGREEMENT = Agreement()
 
 
 class GraphEngine(Protocol):
-    """What computes on lattices: an `Engine`, whose choices are the scores that paths use.
+    """What computes on lattices: an `Engine`, whose choices (n, B, L) are the scores that paths use, -1 after an end.
 
-    And `completions`, the best score of a way to end from each node, (N,).
+    And `walk`: the arcs (n, B, L) of choices, and the nodes (n, B) where they end, -1 where they are no path.
     """
 
     def log_partition(self, w: Weighted, /) -> Tensor: ...
     def expectation(self, w: Weighted, f: Weighted, /) -> Tensor: ...
     def best(self, w: Weighted, k: int, /) -> Found: ...
     def draw(self, w: Weighted, n: int, generator: torch.Generator | None, /) -> Found: ...
-    def completions(self, w: Weighted, /) -> Floats: ...
+    def walk(self, t: Topology, choices: Tensor, /) -> tuple[Tensor, Tensor]: ...
 
 
 class Lattice(Structure):
@@ -81,32 +81,16 @@ class Lattice(Structure):
         final: Sequence[Iterable[int] | Mapping[int, float]] | None = None,
         num_labels: int | None = None,
     ) -> None:
-        rows = as_arcs(arcs)
-        largest = max((int(a[:, 2].max()) for a in rows if len(a)), default=0)
-        if num_labels is None:
-            num_labels = max(1, largest + 1)
-        elif not isinstance(num_labels, int) or num_labels < 1:
-            raise ValueError(f"num_labels: got {num_labels!r}, but wanted a whole number of at least 1")
-        for b, a in enumerate(rows):
-            check_arcs(a, b, num_labels)
-        ends = as_final(final, rows)
-        topology, ending = build(rows, ends)
-        self._set(topology, as_scores(scores, topology.sizes), ending, num_labels, ())
+        rows, self._num_labels = as_arcs(arcs, num_labels)
+        self._topology, self._final = build(rows, as_final(final, rows))
+        self._scores = as_scores(scores, self._topology.sizes)
+        self._added: dict[Machines, float] = {}  # what augments it: the machines of the batch, and a scale
 
-    def _set(self, topology: Topology, scores: Tensor, final: Floats, num_labels: int, added: Added) -> None:
-        self._topology, self._scores, self._final, self._num_labels = topology, scores, final, num_labels
-        self._added = added
-
-    def _like(self, scores: Tensor | None = None, final: Floats | None = None, added: Added | None = None) -> Self:
+    def _like(self, **changed: Any) -> Self:
         """The same arcs with some of the rest exchanged."""
-        lattice = type(self).__new__(type(self))
-        lattice._set(
-            self._topology,
-            self._scores if scores is None else scores,
-            self._final if final is None else final,
-            self._num_labels,
-            self._added if added is None else added,
-        )
+        lattice = copy.copy(self)
+        vars(lattice).pop("_weighted", None)
+        vars(lattice).update(changed)
         return lattice
 
     @classmethod
@@ -155,9 +139,9 @@ class Lattice(Structure):
         if isinstance(texts, str | Path):
             texts = [texts]
         acceptors = [read(text, f"texts[{b}]", symbols) for b, text in enumerate(texts)]
-        scores = torch.tensor([score for a in acceptors for score in a.scores], dtype=torch.get_default_dtype())
+        scores = torch.tensor([score for _, own, _ in acceptors for score in own], dtype=torch.get_default_dtype())
         num_labels = None if symbols is None else max(1, len(symbols))
-        return cls([a.arcs for a in acceptors], scores, [a.final for a in acceptors], num_labels)
+        return cls([arcs for arcs, _, _ in acceptors], scores, [final for _, _, final in acceptors], num_labels)
 
     def with_scores(self, scores: Tensor | Sequence[Tensor]) -> Self:
         """The same lattice with other scores for its arcs: nothing is sorted or multiplied again.
@@ -168,7 +152,7 @@ class Lattice(Structure):
             >>> lattice.with_scores(torch.tensor([3., 1.])).decode()
             [[0]]
         """
-        return self._like(scores=as_scores(scores, self._topology.sizes))
+        return self._like(_scores=as_scores(scores, self._topology.sizes))
 
     @property
     def scores(self) -> Tensor:
@@ -198,12 +182,12 @@ class Lattice(Structure):
         return (self._scores,)
 
     def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
-        return self._like(scores=potentials[0])
+        return self._like(_scores=potentials[0])
 
     def _times(self, factor: float) -> Self:
-        final = factor * np.where(self._final > -np.inf, self._final, 0.0)
-        added = tuple((machines, factor * scale) for machines, scale in self._added)
-        return self._like(times(self._scores, factor), np.where(self._final > -np.inf, final, -np.inf), added)
+        final = np.multiply(self._final, factor, out=self._final.copy(), where=self._final > -np.inf)
+        added = {machines: factor * scale for machines, scale in self._added.items()}
+        return self._like(_scores=times(self._scores, factor), _final=final, _added=added)
 
     @property
     def _engine(self) -> GraphEngine:
@@ -213,57 +197,60 @@ class Lattice(Structure):
     def _weighted(self) -> Weighted:
         """The product with everything that augments it."""
         topology = self._topology
-        for machines, _ in self._added:
+        for machines in self._added:
             topology = topology.times(machines)
         return self._on(topology)
 
     def _on(self, topology: Topology) -> Weighted:
         """Its scores on a product with its machines, and perhaps with others."""
-        constant, final = np.zeros(0), np.where(topology.ends, self._final[topology.origin], -np.inf)
-        for machines, scale in self._added:
-            weights, ending = topology.weights_of(machines)
+        constant, final = topology.zeros, np.where(topology.ends, self._final[topology.origin], -np.inf)
+        for machines, scale in self._added.items():
+            weights, ending = topology.machines[machines]
             outside = np.isinf(ending)
             final = np.where(outside, -np.inf, final + scale * np.where(outside, 0.0, ending))
             if scale != 0.0 and weights.any():
-                constant = scale * weights + (constant if len(constant) else 0.0)
+                constant = constant + scale * weights
         return Weighted(topology, self._scores, constant, final)
 
-    def _paths(self, found: Tensor) -> Tensor:
-        """Numbers of arcs within the example (n, B, L) from numbers within the batch; -1 stays."""
-        offset = torch.from_numpy(self._topology.offset).to(found.device)[:, None]
-        return torch.where(found >= 0, found - offset, -1)
+    @property
+    def _offset(self) -> Tensor:
+        """Where the scores of each example begin, (B, 1)."""
+        return torch.from_numpy(self._topology.offset).to(self.device)[:, None]
 
     def _choices(self, y: Tensor, name: str) -> Tensor:
         check_shape(y, (self._batch, self._topology.num_levels - 1), name)
-        _, wrong = Weighted(self._topology, self._scores, np.zeros(0), self._final).walk(y)
-        bad = (wrong >= 0) & (y >= 0).any(2)  # a row of -1 is also what argmax() gives where there is no output
+        choices = torch.where(y >= 0, y + self._offset, -1)
+        arcs, ends = self._engine.walk(self._topology, choices)
+        bad = (ends < 0) | ~torch.from_numpy(self._topology.ends).to(self.device)[ends]
+        bad &= (y >= 0).any(2)  # a row of -1 is also what argmax() gives where there is no output
         if bad.any():
             i, b = bad.nonzero()[0].tolist()
+            path, known = y[i, b].tolist(), arcs[i, b].tolist()
+            wrong = next((t for t, y_t in enumerate(path) if y_t >= 0 > known[t]), len(path) - known.count(-1))
             raise ValueError(
-                f"{name}: {y[i, b].tolist()} is no path of example {b}, from position {int(wrong[i, b])} on: wanted "
+                f"{name}: {path} is no path of example {b}, from position {wrong} on: wanted "
                 "arcs from state 0, each from where the one before it leads, to a final state, and then -1"
             )
-        return y
+        return choices
 
     def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
-        return torch.where(exists[:, :, None], choices, -1)
+        return torch.where(exists[:, :, None] & (choices >= 0), choices - self._offset, -1)
 
-    def _score(self, paths: Tensor) -> Tensor:
-        """The score (n, B) of paths (n, B, L) of the lattice."""
-        scores, (rest, _) = self._scores, self._weighted.walk(paths)
-        offset = torch.from_numpy(self._topology.offset).to(paths.device)[:, None]
-        used = torch.where(paths >= 0, paths + offset, 0)
-        own = scores[used].double() if used.numel() else scores.new_zeros(used.shape, dtype=torch.float64)
-        total = torch.where(paths >= 0, own, 0).sum(2) + rest
-        return torch.where(total > -math.inf, total, -math.inf).to(scores.dtype)
+    def _score(self, choices: Tensor) -> Tensor:
+        w = self._weighted
+        arcs, ends = self._engine.walk(w.topology, choices)
+        constant, final = (wide(torch.from_numpy(x).to(self.device)) for x in (w.constant, w.final))
+        total = torch.where(ends >= 0, final[ends], -math.inf)
+        if w.topology.num_arcs:
+            own = wide(self._scores[choices.clamp(0)]) + constant[arcs.clamp(0)]
+            total = total + torch.where(arcs >= 0, own, 0).sum(2)
+        return torch.where(total > -math.inf, total, -math.inf).to(self.dtype)
 
     def _best(self, k: int) -> Found:
-        choices, exists = self._engine.best(self._weighted, k)
-        return Found(self._paths(choices), exists)
+        return self._engine.best(self._weighted, k)
 
     def _draw(self, n: int, generator: torch.Generator | None) -> Found:
-        choices, exists = self._engine.draw(self._weighted, n, generator)
-        return Found(self._paths(choices), exists)
+        return self._engine.draw(self._weighted, n, generator)
 
     def _log_partition(self) -> Tensor:
         return self._engine.log_partition(self._weighted)
@@ -273,11 +260,10 @@ class Lattice(Structure):
         return native_engine.marginals(self._weighted) if is_native(self.device) else super()._marginals()
 
     def _strings(self, y: Tensor) -> list[list[int]]:
-        numbers, t = self._choices(y[None], "y")[0].cpu().numpy(), self._topology
+        choices, t = self._choices(y[None], "y")[0].cpu().numpy(), self._topology
         labels = np.full(t.num_scores + 1, -1, np.int64)  # the last: after an end
         labels[t.graph.base] = t.label
-        written = labels[np.where(numbers >= 0, numbers + t.offset[:, None], -1)]
-        return [row[row >= 0].tolist() for row in written]
+        return [row[row >= 0].tolist() for row in labels[choices]]
 
     def _check_same(self, other: Self) -> None:
         if not self._topology.same_paths(other._topology):
@@ -285,7 +271,7 @@ class Lattice(Structure):
 
     def _expectation(self, other: Self) -> Tensor:
         topology = self._weighted.topology
-        for machines, _ in other._added:
+        for machines in other._added:
             topology = topology.times(machines, forbid=False)
         mine = self._weighted if topology is self._weighted.topology else self._on(topology)
         return self._engine.expectation(mine, other._on(topology))
@@ -304,22 +290,15 @@ class Lattice(Structure):
                     [1.]]), [[[7], [2]]])
         """
         check_count(k, "k")
-        w, t = self._weighted, self._topology
-        with torch.no_grad():
-            best = self._engine.completions(w)
-        arcs = self._scores.detach().double().cpu().numpy()[w.topology.graph.base]
-        arcs = arcs + w.constant if len(w.constant) else arcs
-        strings, paths = [], np.full((k, t.batch, t.num_levels - 1), -1, np.int64)
-        exists = torch.zeros(k, t.batch, dtype=torch.bool)
-        for b in range(t.batch):
-            found = best_strings(w.topology, b, arcs, w.final, best, k)
-            strings.append([list(string) for string, _ in found])
-            exists[: len(found), b] = True
-            for i, (_, path) in enumerate(found):
-                paths[i, b, : len(path)] = np.array(path, np.int64) - t.offset[b]
-        device = self._scores.device
-        scores = self._score(torch.from_numpy(paths).to(device))
-        return torch.where(exists.to(device), scores, -math.inf), strings
+        found = best_strings(self._weighted, k)
+        paths = torch.full((k, self._batch, self._topology.num_levels - 1), -1)
+        exists = torch.zeros(k, self._batch, dtype=torch.bool)
+        for b, listed in enumerate(found):
+            exists[: len(listed), b] = True
+            for i, (_, path) in enumerate(listed):
+                paths[i, b, : len(path)] = torch.tensor(path, dtype=torch.int64)
+        scores = torch.where(exists.to(self.device), self._score(paths.to(self.device)), -math.inf)
+        return scores, [[list(string) for string, _ in listed] for listed in found]
 
     # --- Losses and references ---------------------------------------------------------------------------------------
 
@@ -341,23 +320,17 @@ class Lattice(Structure):
             [[1, 0]]
         """
         check_scale(scale)
-        return self._with_machines(self._machines(loss, reference, absolute=False), scale)
-
-    def _with_machines(self, machines: Machines, scale: float) -> Self:
-        already = dict(self._added)
-        already[machines] = already.get(machines, 0.0) + scale
-        return self._like(added=tuple(already.items()))
+        machines = self._machines(loss, reference, absolute=False)
+        return self._like(_added=self._added | {machines: self._added.get(machines, 0.0) + scale})
 
     def _machines(self, loss: Loss, reference: Labels, absolute: bool) -> Machines:
+        """A machine for each example, the same as the last time: products with the same machines are made once."""
         if not isinstance(loss, MachineLoss | LocalLoss):
             raise TypeError(f"loss: got {loss!r}, but wanted a loss that a Lattice can carry, such as EditDistance()")
-        strings = as_strings(reference, self._batch)
-        return self._kept((loss, absolute), strings, lambda string: loss.open(string, self._num_labels, absolute))
-
-    def _kept(self, key: Hashable, strings: list[String], make: Callable[[String], OpenAutomaton]) -> Machines:
-        """A machine for each string, the same as the last time: products with the same machines are made once."""
-        whole = (key, self._num_labels, *((string.tobytes(), string.shape) for string in strings))
-        return self._topology.recent_machines.get(whole, lambda: tuple(make(string) for string in strings))
+        strings, K = as_strings(reference, self._batch), self._num_labels
+        key = (loss, absolute, K, *((string.tobytes(), string.shape) for string in strings))
+        make = self._topology.recent_machines.get
+        return make(key, lambda: tuple(loss.open(string, K, absolute) for string in strings))
 
     def given(self, reference: Labels) -> Self:
         """The paths that write the reference, scored as they were; none, where the lattice does not have it.
@@ -371,9 +344,7 @@ class Lattice(Structure):
             >>> lattice.given([[0, 0]]).argmax()
             tensor([[0, 2]])
         """
-        strings = as_strings(reference, self._batch)
-        accepting = self._kept("given", strings, lambda string: StringAutomaton(string, self._num_labels))
-        return self._with_machines(accepting, 0.0)
+        return self.augment(_AGREEMENT, reference, 0.0)
 
     def strata(self, loss: Loss, reference: Labels, lowest: bool = False) -> Strata:
         """The best path at each value of loss(what it writes, reference), or the one of lowest score.
@@ -391,29 +362,28 @@ class Lattice(Structure):
         s, machines = self.detach()._times(-1.0) if lowest else self, self._machines(loss, reference, absolute=True)
         with torch.no_grad():
             w = s._on(s._weighted.topology.times(machines))
-            t, (_, losses) = w.topology, w.topology.weights_of(machines)
-            stratum, values = _strata_of(losses, t.example, w.final > -np.inf, t.batch)
+            (_, example), (_, losses) = w.topology.level_and_example, w.topology.machines[machines]
+            stratum, values = _strata_of(losses, example, w.final > -np.inf, self._batch)
             found = [
                 self._engine.best(w._replace(final=np.where(stratum == i, w.final, -np.inf)), 1)
                 for i in range(len(values))
             ]
             choices, exists = torch.cat([f.choices for f in found]), torch.cat([f.exists for f in found])
-        return Strata(torch.from_numpy(values).to(self._scores), self._outputs(self._paths(choices), exists), exists)
+        return Strata(torch.from_numpy(values).to(self._scores), self._outputs(choices, exists), exists)
 
 
-def _strata_of(losses: Floats, example: Ints, ends: NDArray[np.bool_], batch: int) -> tuple[Ints, Floats]:
+def _strata_of(losses: Floats, example: Ints, ends: Bools, batch: int) -> tuple[Ints, Floats]:
     """Of each node where a path ends, which of its example's values its loss is (-1 elsewhere); the values (V, B).
 
     Losses that differ by rounding only are one value. Values that an example does not have are 0.
     """
-    stratum, found = np.full(len(losses), -1, np.int64), []
-    for b in range(batch):
-        here = np.flatnonzero((example == b) & ends)
-        values = np.unique(losses[here])
-        values = values[np.diff(values, prepend=-np.inf) > 1e-8]
-        stratum[here] = np.searchsorted(values, losses[here], side="right") - 1
-        found.append(values)
-    table = np.zeros((max([len(values) for values in found], default=1) or 1, batch))
-    for b, values in enumerate(found):
-        table[: len(values), b] = values
-    return stratum, table
+    here = np.lexsort((losses, example, ~ends))[: int(ends.sum())]
+    losses, example, stratum = losses[here], example[here], np.full(len(ends), -1, np.int64)
+    new = np.diff(losses, prepend=-np.inf) > 1e-8
+    other = np.diff(example, prepend=-1) > 0
+    value = np.cumsum(new | other)
+    rank: Ints = value - np.maximum.accumulate(np.where(other, value, 0))
+    values = np.zeros((int(rank.max(initial=0)) + 1, batch))
+    values[rank[::-1], example[::-1]] = losses[::-1]  # of those that are one value the least, which stands first
+    stratum[here] = rank
+    return stratum, values

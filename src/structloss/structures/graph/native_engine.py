@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from structloss.kernels import graph
-from structloss.kernels.types import EMPTY, Array
+from structloss.kernels.types import Array
 from structloss.kernels.workers import run
 from structloss.structures import derivatives
 from structloss.structures.base import Found
 from structloss.structures.derivatives import Solve, known, once_only
-from structloss.structures.graph.topology import Floats, Topology, Weighted
+from structloss.structures.graph.topology import Topology, Weighted
 
 
 def _run(kernel: Callable[..., None], t: Topology, passes: int, *args: Any) -> None:
@@ -57,35 +57,31 @@ def marginals(w: Weighted) -> Tensor:
 
 def expectation(w: Weighted, f: Weighted) -> Tensor:
     """E[score of a path under f], the path drawn under w, of one topology. (B,)"""
-    if len(w.constant) != len(f.constant):
-        w, f = w.with_constant(), f.with_constant()
     return derivatives.expectation(_solve(w.topology), w.potentials, f.potentials, w.topology.owners)
-
-
-def _best(w: Weighted, k: int) -> tuple[Array, Found]:
-    """The scores of the k best ways to end from each node, (N, k), and the k best paths."""
-    t = w.topology
-    score, via, rank = (np.empty((t.num_nodes, k), kind) for kind in (np.float64, np.int64, np.int64))
-    paths, exists = torch.full((k, t.batch, t.num_levels - 1), -1), torch.zeros(k, t.batch, dtype=torch.bool)
-    _run(graph.best, t, k, w.arrays, score, via, rank, paths.numpy(), exists.numpy())
-    return score, Found(paths, exists)
 
 
 def best(w: Weighted, k: int) -> Found:
     """The scores that the k best paths use (k, B, L), -1 after an end, and whether there are so many (k, B)."""
-    return _best(w, k)[1]
-
-
-def completions(w: Weighted) -> Floats:
-    """The best score of a way to end from each node, (N,)."""
-    return _best(w, 1)[0][:, 0]
+    t = w.topology
+    score, via, rank = (np.empty((t.num_nodes, k), kind) for kind in (np.float64, np.int64, np.int64))
+    paths, exists = torch.full((k, t.batch, t.num_levels - 1), -1), torch.zeros(k, t.batch, dtype=torch.bool)
+    _run(graph.best, t, k, w.arrays, score, via, rank, paths.numpy(), exists.numpy())
+    return Found(paths, exists)
 
 
 def draw(w: Weighted, n: int, generator: torch.Generator | None) -> Found:
     """The scores that n paths use (n, B, L), drawn with probability exp(score) / Z, and whether there is any (B,)."""
     t = w.topology
     uniforms = torch.rand((n, t.batch, t.num_levels - 1), generator=generator, dtype=torch.float64)
-    paths, status = torch.full(uniforms.shape, -1), np.zeros(t.batch, np.int64)
+    paths, exists = torch.full(uniforms.shape, -1), torch.zeros(t.batch, dtype=torch.bool)
     room = _room(t, np.float64)
-    _run(graph.sample, t, 2 + n // 4, w.arrays, *room, uniforms.numpy(), paths.numpy(), status)
-    return Found(paths, torch.from_numpy(status != EMPTY))
+    _run(graph.sample, t, 2 + n // 4, w.arrays, *room, uniforms.numpy(), paths.numpy(), exists.numpy())
+    return Found(paths, exists)
+
+
+def walk(t: Topology, choices: Tensor) -> tuple[Tensor, Tensor]:
+    """The arcs (n, B, L) of the paths that use these scores, -1 after an end, and their last nodes, -1 for no path."""
+    arcs, ends = torch.full(choices.shape, -1), torch.empty(choices.shape[:2], dtype=torch.int64)
+    arrays = (x.numpy() for x in (choices.contiguous(), arcs, ends))
+    run(graph.walk, torch.get_num_threads(), t.batch, 5 * choices.numel(), t.graph, *arrays)
+    return arcs, ends

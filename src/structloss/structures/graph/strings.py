@@ -2,37 +2,49 @@
 
 import heapq
 import math
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
 
-from structloss.structures.graph.topology import Floats, Ints, Topology
+from structloss.structures.graph.topology import Floats, Weighted
 
 Link: TypeAlias = "tuple[int, Link] | None"  # the arcs of a path, the last one first
 Reached: TypeAlias = dict[int, tuple[float, Link]]  # the best way to each node
 
 
-def best_strings(
-    t: Topology, b: int, arcs: Floats, final: Floats, best: Floats, k: int
-) -> list[tuple[tuple[int, ...], list[int]]]:
-    """The k best strings of example b and the scores that the best path of each uses, best first.
+def best_strings(w: Weighted, k: int) -> list[list[tuple[tuple[int, ...], list[int]]]]:
+    """Of each example the k best strings, and the scores that the best path of each uses, best first.
 
-    A string is worth its best path; of equals the lexicographically smaller is first. arcs (A,) and final (N,) are the
-    scores, best (N,) that of the best way to end, so that what is begun is judged by its true worth: only beginnings
-    of the k strings (and of their equals) are ever continued. Cost: at most k * L sets of nodes and their arcs.
+    A string is worth its best path; of equals the lexicographically smaller is first. What is begun is judged by its
+    best way to end, its true worth: only beginnings of the k strings (and of their equals) are ever continued.
+    Cost: the arcs, and at most k * L sets of nodes with theirs.
     """
+    t = w.topology
+    arcs = w.scores.detach().double().cpu().numpy()[t.graph.base] + w.constant
+    best = w.final.copy()
+    head = np.repeat(np.arange(t.num_nodes), np.diff(t.graph.arc_begin))
+    for first, last in pairwise(t.graph.arc_begin[t.level_begin[::-1]].tolist()):
+        np.maximum.at(best, head[last:first], arcs[last:first] + best[t.graph.tail[last:first]])
+    return [_of_example(w, b, arcs, best, k) for b in range(t.batch)]
+
+
+def _of_example(w: Weighted, b: int, arcs: Floats, best: Floats, k: int) -> list[tuple[tuple[int, ...], list[int]]]:
+    """Those of example b; arcs (A,) are the scores, best (N,) that of the best way to end."""
     waiting: list[tuple[float, tuple[int, ...], bool, Reached | Link]] = []
     if best[b] > -math.inf:
         waiting.append((-float(best[b]), (), True, {b: (0.0, None)}))
     found: list[tuple[tuple[int, ...], list[int]]] = []
     while waiting and len(found) < k:
-        _, string, begun, what = heapq.heappop(waiting)  # a string that ends comes before those that go on
-        if not begun:
-            assert not isinstance(what, dict)
-            found.append((string, _path(what, t.graph.base)))
+        _, string, _, what = heapq.heappop(waiting)  # a string that ends comes before those that go on
+        if not isinstance(what, dict):
+            path: list[int] = []
+            while what is not None:
+                arc, what = what
+                path.append(int(w.topology.graph.base[arc]))
+            found.append((string, path[::-1]))
             continue
-        assert isinstance(what, dict)
-        worth, end, following = _continued(t, what, arcs, final, best)
+        worth, end, following = _continued(w, what, arcs, best)
         if worth > -math.inf:
             heapq.heappush(waiting, (-worth, string, False, end))
         for label, reached in following.items():
@@ -41,11 +53,9 @@ def best_strings(
     return found
 
 
-def _continued(
-    t: Topology, reached: Reached, arcs: Floats, final: Floats, best: Floats
-) -> tuple[float, Link, dict[int, Reached]]:
+def _continued(w: Weighted, reached: Reached, arcs: Floats, best: Floats) -> tuple[float, Link, dict[int, Reached]]:
     """The best way to end in these nodes or in those that epsilon leads to; and the nodes that each label leads to."""
-    nodes = list(reached)
+    t, final, nodes = w.topology, w.final, list(reached)
     heapq.heapify(nodes)
     worth, end = -math.inf, None
     following: dict[int, Reached] = {}
@@ -68,12 +78,3 @@ def _continued(
             if target not in into or total > into[target][0]:
                 into[target] = (total, (a, link))
     return worth, end, following
-
-
-def _path(link: Link, base: Ints) -> list[int]:
-    arcs = []
-    while link is not None:
-        arc, link = link
-        arcs.append(arc)
-    path: list[int] = base[np.array(arcs[::-1], np.int64)].tolist()
-    return path

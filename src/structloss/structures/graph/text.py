@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,16 +11,10 @@ from structloss.structures.graph.topology import Ints
 from structloss.text import DataError
 
 
-class Acceptor(NamedTuple):
-    """One graph with start 0; weights are scores, the higher the better."""
+def read(text: str | Path, name: str, symbols: Sequence[str] | None) -> tuple[Ints, list[float], dict[int, float]]:
+    """The arcs (n, 3), their scores (n,) and the final ones of `source target label [weight]` and `state [weight]`.
 
-    arcs: Ints  # (n, 3)
-    scores: list[float]  # (n,)
-    final: dict[int, float]
-
-
-def read(text: str | Path, name: str, symbols: Sequence[str] | None) -> Acceptor:
-    """Parse lines `source target label [weight]` and `state [weight]`; the first one's state is the start.
+    The first line's state is the start, state 0.
 
     Weights are costs: a score is minus one, and a weight of inf forbids. Without symbols labels are numbers as OpenFst
     counts them, label y being y + 1 and 0 epsilon. The numbers of states are names, of which only the order is kept.
@@ -68,4 +61,4 @@ def read(text: str | Path, name: str, symbols: Sequence[str] | None) -> Acceptor
             f"{name}, line {arc_lines[loop]}: the arc from state {arcs[loop][0]} to state {arcs[loop][1]} lies on a "
             "loop, but a lattice has none"
         )
-    return Acceptor(graph, scores, {number_of[state]: score for state, score in final.items()})
+    return graph, scores, {number_of[state]: score for state, score in final.items()}

@@ -1,7 +1,7 @@
 """The graphs of a batch of lattices as arrays: sorted, without what is of no use, and multiplied with loss machines."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -12,9 +12,8 @@ from torch import Tensor
 
 from structloss.automata.automaton import TooManyStatesError
 from structloss.automata.open import OpenAutomaton
-from structloss.kernels.graph import Graph, Weights, walk
+from structloss.kernels.graph import Graph, Weights
 from structloss.kernels.topological import arrange, mark_useful
-from structloss.kernels.workers import run
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -55,18 +54,21 @@ class Topology:
     which no path ends). A machine is deterministic, so that the paths of a product are those of the lattice.
     """
 
-    batch: int
     sizes: Ints  # (B,): how many arcs a caller named, each with a score
     graph: Graph
     label: Ints  # (A,), -1 for epsilon
     ends: Bools  # (N,): whether a path may end here
     origin: Ints  # (N,): the node of the lattice
-    machines: tuple[Machines, ...] = ()
-    weights: tuple[Floats, ...] = ()  # (A,) of each
-    finals: tuple[Floats, ...] = ()  # (N,) of each, inf where its machine has the string outside
+    # The weights that machines give arcs (A,) and ends (N,), inf where the machine has the string outside.
+    machines: dict[Machines, tuple[Floats, Floats]] = field(default_factory=dict)
     recent_products: "Recent[Topology]" = field(default_factory=lambda: Recent(4), repr=False)
     recent_machines: "Recent[Machines]" = field(default_factory=lambda: Recent(8), repr=False)
     recent_plans: "Recent[Any]" = field(default_factory=lambda: Recent(2), repr=False)  # of the torch engine, by device
+
+    @property
+    def batch(self) -> int:
+        """B."""
+        return len(self.sizes)
 
     @property
     def num_scores(self) -> int:
@@ -94,32 +96,32 @@ class Topology:
         return (len(self.graph.cell_begin) - 1) // self.batch if self.batch else 1
 
     @cached_property
+    def level_and_example(self) -> tuple[Ints, Ints]:
+        """(N,) each, of the nodes."""
+        counts = np.diff(self.graph.cell_begin)
+        level, example = np.divmod(np.repeat(np.arange(len(counts)), counts), max(1, self.batch))
+        return level, example
+
+    @cached_property
     def level_begin(self) -> Ints:
         """(D + 1,), where the nodes of each level begin."""
-        return self.graph.cell_begin[:: self.batch] if self.batch else np.zeros(2, np.int64)
-
-    @cached_property
-    def level(self) -> Ints:
-        """(N,), of each node."""
-        return np.repeat(np.arange(self.num_levels), np.diff(self.level_begin))
-
-    @cached_property
-    def example(self) -> Ints:
-        """(N,), of each node."""
-        cells = np.tile(np.arange(self.batch), self.num_levels)
-        return np.repeat(cells, np.diff(self.graph.cell_begin)) if self.batch else np.zeros(0, np.int64)
+        return np.searchsorted(self.level_and_example[0], np.arange(self.num_levels + 1))
 
     @cached_property
     def owners(self) -> tuple[Tensor, None, Tensor]:
         """The example of each score, of each constant (nobody asks) and of each end."""
-        return torch.from_numpy(np.repeat(np.arange(self.batch), self.sizes)), None, torch.from_numpy(self.example)
+        of_scores, of_ends = np.repeat(np.arange(self.batch), self.sizes), self.level_and_example[1]
+        return torch.from_numpy(of_scores), None, torch.from_numpy(of_ends)
+
+    @cached_property
+    def zeros(self) -> Floats:
+        """(A,)."""
+        return np.zeros(self.num_arcs)
 
     def same_paths(self, other: "Topology") -> bool:
         """Whether two lattices (not products) have the same arcs and ends."""
-        if self is other:
-            return True
         mine, theirs = ((*t.graph, t.sizes, t.label, t.ends) for t in (self, other))
-        return all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
+        return self is other or all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
 
     def times(self, machines: Machines, forbid: bool = True) -> "Topology":
         """The product with one machine more for each example; `forbid`: without what the machine has outside.
@@ -130,18 +132,13 @@ class Topology:
             return self
         return self.recent_products.get((machines, forbid), lambda: _product(self, machines, forbid))
 
-    def weights_of(self, machines: Machines) -> tuple[Floats, Floats]:
-        """The weights that its machines give the arcs (A,) and the nodes (N,)."""
-        place = self.machines.index(machines)
-        return self.weights[place], self.finals[place]
-
 
 class Weighted(NamedTuple):
     """A topology with its scores: arc a has scores[base[a]] + constant[a], a path that ends in node n final[n]."""
 
     topology: Topology
     scores: Tensor  # (sum n_b,)
-    constant: Floats  # (A,), or (0,) where it is 0 everywhere
+    constant: Floats  # (A,)
     final: Floats  # (N,), -inf where no path ends
 
     @property
@@ -154,69 +151,53 @@ class Weighted(NamedTuple):
         """As derivatives are told (CPU only)."""
         return self.scores, torch.from_numpy(self.constant), torch.from_numpy(self.final)
 
-    def with_constant(self) -> "Weighted":
-        """The same, where zeros are written out."""
-        return self if len(self.constant) else self._replace(constant=np.zeros(self.topology.num_arcs))
-
-    def walk(self, paths: Tensor) -> tuple[Tensor, Tensor]:
-        """What is not differentiated of the score of paths (n, B, L), (n, B); and where one is none, else -1 (n, B).
-
-        To look up the arcs of a path is no work for tensor operations: on the CPU, whatever the engine.
-        """
-        value, wrong = np.empty(paths.shape[:2]), np.empty(paths.shape[:2], np.int64)
-        arrays = (self.topology.graph, self.constant, self.final, self.topology.offset)
-        numbers = paths.cpu().contiguous().numpy()
-        run(walk, torch.get_num_threads(), paths.shape[1], 5 * paths.numel(), *arrays, numbers, value, wrong)
-        return torch.from_numpy(value).to(paths.device), torch.from_numpy(wrong).to(paths.device)
-
 
 def build(arcs: Sequence[Ints], final: Sequence[dict[int, float]]) -> tuple[Topology, Floats]:
     """The sorted graphs of arcs (n_b, 3) with their ends, and the score (N,) of ending in each node.
 
     States are numbers of at least 0, as they come. Raises ValueError for a loop.
     """
-    batch, sizes = len(arcs), np.array([len(rows) for rows in arcs], np.int64)
-    states, ends, ending, counts = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)], []
-    nodes = 0
+    begin, sizes, nodes = [0], np.array([len(rows) for rows in arcs], np.int64), 0
+    states, ends, ending = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
     for rows, stops in zip(arcs, final, strict=True):
         named = np.concatenate([[0], rows[:, :2].reshape(-1), np.fromiter(stops, np.int64, len(stops))])
-        if named.max() <= 2 * len(named):
-            count = int(named.max()) + 1
-        else:  # far apart: numbered anew
-            distinct, named = np.unique(named, return_inverse=True)
-            count = len(distinct)
+        if named.max() > 2 * len(named):  # far apart: numbered anew
+            named = np.unique(named, return_inverse=True)[1]
         states.append(nodes + named[1 : 1 + 2 * len(rows)].reshape(-1, 2))
         ends.append(nodes + named[1 + 2 * len(rows) :])
         ending.append(np.fromiter(stops.values(), np.float64, len(stops)))
-        counts.append(count)
-        nodes += count
+        nodes += int(named.max()) + 1
+        begin.append(nodes)
     source, target = np.ascontiguousarray(np.concatenate(states).T)
-    start = np.cumsum([0, *counts])[:-1].astype(np.int64)
     depth, score = np.empty(nodes, np.int64), np.full(nodes, -np.inf)
     score[np.concatenate(ends)] = np.concatenate(ending)
-    loop = arrange(source, target, start, score > -np.inf, depth)
+    loop = arrange(source, target, np.array(begin[:-1], np.int64), score > -np.inf, depth)
     if loop >= 0:
         b = int(np.searchsorted(np.cumsum(sizes), loop, side="right"))
         row = loop - int(sizes[:b].sum())
         raise ValueError(
             f"arcs: example {b} has a loop through its arc {row}, {arcs[b][row].tolist()}, but wanted none"
         )
-    example = np.repeat(np.arange(batch), counts)
+    cell = depth * len(arcs) + np.repeat(np.arange(len(arcs)), np.diff(begin))
     kept = np.flatnonzero(depth >= 0)
-    kept = kept[np.lexsort((example[kept], depth[kept]))]
+    kept = kept[np.argsort(cell[kept], kind="stable")]
+    cells = (int(depth.max(initial=0)) + 1) * len(arcs)
+    graph, used = _graph(nodes, kept, cell[kept], cells, source, target, np.arange(len(source)))
+    label = np.concatenate([np.zeros(0, np.int64), *(rows[:, 2] for rows in arcs)])[used]
+    return Topology(sizes, graph, label, score[kept] > -np.inf, np.arange(len(kept))), score[kept]
+
+
+def _graph(
+    nodes: int, kept: Ints, cell: Ints, cells: int, source: Ints, target: Ints, base: Ints
+) -> tuple[Graph, Ints]:
+    """The graph of those of the nodes that are `kept`, in this order, which fills these cells; and the arcs it has."""
     number = np.full(nodes, -1, np.int64)
     number[kept] = np.arange(len(kept))
-    # An arc from a start that is of no use leads to a node that was not kept.
-    used = np.flatnonzero((number[source] >= 0) & (number[target] >= 0)) if nodes else np.zeros(0, np.int64)
-    used = used[np.argsort(number[source[used]], kind="stable")]
-    levels = int(depth.max(initial=0)) + 1
-    cells = np.bincount(depth[kept] * batch + example[kept], minlength=levels * batch)
-    label = np.concatenate([np.zeros(0, np.int64), *(rows[:, 2] for rows in arcs)])[used]
-    graph = Graph(
-        _begins(cells), _begins(np.bincount(number[source[used]], minlength=len(kept))), number[target[used]], used
-    )
-    topology = Topology(batch, sizes, graph, label, score[kept] > -np.inf, np.arange(len(kept)))
-    return topology, score[kept]
+    head, tail = number[source], number[target]
+    used = np.flatnonzero((head >= 0) & (tail >= 0))
+    used = used[np.argsort(head[used], kind="stable")]
+    arc_begin = _begins(np.bincount(head[used], minlength=len(kept)))
+    return Graph(_begins(np.bincount(cell, minlength=cells)), arc_begin, tail[used], base[used]), used
 
 
 def _begins(counts: NDArray[Any]) -> Ints:
@@ -264,24 +245,22 @@ class _Tables:
 
     def final(self, example: Ints, states: Ints) -> Floats:
         """The final weights of states."""
-        result, machine = np.empty(len(states)), self.machine_of[example]
-        order = np.argsort(machine, kind="stable")
-        for i, here in enumerate(np.split(order, np.searchsorted(machine[order], np.arange(1, len(self.distinct))))):
-            result[here] = self.distinct[i].final[states[here]]
-        return result
+        begin = _begins(np.array([machine.num_states for machine in self.distinct]))
+        weights = np.concatenate([machine.final[: machine.num_states] for machine in self.distinct])
+        found: Floats = weights[begin[self.machine_of[example]] + states]
+        return found
 
 
 def _product(parent: Topology, machines: Machines, forbid: bool) -> Topology:
     """See `Topology.times`. The nodes of a level are found when all arcs of the levels before it are."""
     if not parent.batch:
-        nothing = np.zeros(0)
-        rest = ((*parent.machines, machines), (*parent.weights, nothing), (*parent.finals, nothing))
-        return Topology(0, parent.sizes, parent.graph, parent.label, parent.ends, parent.origin, *rest)
-    tables, g = _Tables(machines), parent.graph
+        added = parent.machines | {machines: (np.zeros(0), np.zeros(0))}
+        return replace(parent, machines=added, recent_products=Recent(4))
+    tables, g, (level, example) = _Tables(machines), parent.graph, parent.level_and_example
     room = min(max(machine.max_states for machine in machines) + 2, 2**62 // max(1, parent.num_nodes))
     waiting: list[list[Ints]] = [[] for _ in range(parent.num_levels)]
     waiting[0].append(np.arange(parent.batch) * room)  # a node n with a state s is n * room + s
-    keys, arcs, targets, weights, total = [], [], [], [], 0
+    found, total = [], 0
     for d in range(parent.num_levels):
         here = np.unique(np.concatenate(waiting[d])) if waiting[d] else np.zeros(0, np.int64)
         waiting[d] = []
@@ -296,52 +275,29 @@ def _product(parent: Topology, machines: Machines, forbid: bool) -> Topology:
             )
         leaving = _ranges(g.arc_begin[nodes], counts)
         following, weight = tables.follow(
-            np.repeat(parent.example[nodes], counts), np.repeat(states, counts), parent.label[leaving]
+            np.repeat(example[nodes], counts), np.repeat(states, counts), parent.label[leaving]
         )
-        if len(following) and following.max() >= room:
+        if following.max(initial=0) >= room:
             raise TooManyStatesError(f"augment: a loss machine passed {room} states, too many for this lattice")
         target = g.tail[leaving] * room + following
-        keys.append(here)
-        arcs.append(leaving)
-        targets.append(target)
-        weights.append(weight)
-        _sort_by_level(np.unique(target), parent.level_begin * room, waiting)
-    key = np.concatenate(keys)
+        found.append((here, leaving, target, weight))
+        ahead = np.unique(target)
+        for part in np.split(ahead, np.flatnonzero(np.diff(level[ahead // room])) + 1) if len(ahead) else ():
+            waiting[level[part[0] // room]].append(part)
+    key, arc, target, weight = (np.concatenate(x) for x in zip(*found, strict=True))
     node, state = np.divmod(key, room)
-    arc, weight = np.concatenate(arcs), np.concatenate(weights)
-    final, ends = tables.final(parent.example[node], state), parent.ends[node]
+    final, ends = tables.final(example[node], state), parent.ends[node]
     if forbid:
         ends &= final < np.inf
-    arc_begin = _begins(g.arc_begin[node + 1] - g.arc_begin[node])
-    target, useful = np.searchsorted(key, np.concatenate(targets)), ends.copy()
-    mark_useful(arc_begin, target, useful)
+    counts = g.arc_begin[node + 1] - g.arc_begin[node]
+    target, useful = np.searchsorted(key, target), ends.copy()
+    mark_useful(_begins(counts), target, useful)
     useful[: parent.batch] = True
     kept = np.flatnonzero(useful)
-    number = np.cumsum(useful) - 1
-    leaves = np.repeat(np.arange(len(key)), np.diff(arc_begin))
-    used = np.flatnonzero(useful[leaves] & useful[target])
-    node, cells = node[kept], parent.level[node[kept]] * parent.batch + parent.example[node[kept]]
-    cells = np.bincount(cells, minlength=parent.num_levels * parent.batch)
-    arc_counts = np.bincount(number[leaves[used]], minlength=len(kept))
+    node, source = node[kept], np.repeat(np.arange(len(key)), counts)
+    cell, cells = level[node] * parent.batch + example[node], parent.num_levels * parent.batch
+    graph, used = _graph(len(key), kept, cell, cells, source, target, g.base[arc])
     arc = arc[used]
-    return Topology(
-        parent.batch,
-        parent.sizes,
-        Graph(_begins(cells), _begins(arc_counts), number[target[used]], g.base[arc]),
-        parent.label[arc],
-        ends[kept],
-        parent.origin[node],
-        (*parent.machines, machines),
-        (*(w[arc] for w in parent.weights), weight[used]),
-        (*(f[node] for f in parent.finals), final[kept]),
-    )
-
-
-def _sort_by_level(keys: Ints, begins: Ints, waiting: list[list[Ints]]) -> None:
-    """Put sorted keys with those that wait for their level, levels beginning at these keys."""
-    if len(keys):
-        first, last = np.searchsorted(begins, (keys[0], keys[-1]), side="right") - 1
-        cuts = np.searchsorted(keys, begins[first + 1 : last + 1])
-        for d, part in zip(range(first, last + 1), np.split(keys, cuts), strict=True):
-            if len(part):
-                waiting[d].append(part)
+    added = {own: (of_arcs[arc], of_ends[node]) for own, (of_arcs, of_ends) in parent.machines.items()}
+    added[machines] = weight[used], final[kept]
+    return Topology(parent.sizes, graph, parent.label[arc], ends[kept], parent.origin[node], added)

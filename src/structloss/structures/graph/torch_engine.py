@@ -5,6 +5,8 @@ Marginals are the gradient of log Z, as of any structure.
 """
 
 import math
+from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +14,7 @@ import torch
 from torch import Tensor
 
 from structloss.structures.base import Found
-from structloss.structures.graph.topology import Floats, Topology, Weighted
+from structloss.structures.graph.topology import Topology, Weighted
 from structloss.structures.tensors import drawn, wide
 
 
@@ -22,55 +24,49 @@ class Level(NamedTuple):
     nodes: slice
     arcs: slice
     segment: Tensor  # of each arc, which of the level's nodes it leaves
-    ahead: tuple[int, ...]  # the levels that its arcs lead to
+    ahead: slice  # the levels from the nearest to the farthest that its arcs lead to
     places: Tensor  # of each arc, the node it leads to among those of these levels
-    most_arcs: int  # of a node
+    widest: int  # the most arcs of a node
 
 
 class Plan(NamedTuple):
     """A topology on a device."""
 
     levels: list[Level]
-    most_arcs: int  # of a node
-    base: Tensor  # (A,)
-    tail: Tensor  # (A,)
     arc_begin: Tensor  # (N + 1,)
-    start: Tensor  # (B,)
+    base: Tensor  # (A + 1,), the last: -1, of no arc; so are the next two
+    tail: Tensor  # (A + 1,)
+    key: Tensor  # (A + 1,), ascending: the node that an arc leaves * the number of scores + its base
     example: Tensor  # (N,), of each node
     example_of_arc: Tensor  # (A,)
 
 
-def plan_of(w: Weighted) -> Plan:
+def plan_of(t: Topology, device: torch.device) -> Plan:
     """The plan of a topology, made once for each device."""
-    t, device = w.topology, w.scores.device
     plan: Plan = t.recent_plans.get(device, lambda: _plan(t, device))
     return plan
 
 
 def _plan(t: Topology, device: torch.device) -> Plan:
-    g, levels = t.graph, []
-    counts = np.diff(g.arc_begin)
-    for d in range(t.num_levels):
-        first, last = int(t.level_begin[d]), int(t.level_begin[d + 1])
-        begin, end = int(g.arc_begin[first]), int(g.arc_begin[last])
-        tail = g.tail[begin:end]
-        level = t.level[tail]
-        ahead = np.unique(level)
-        moved = np.zeros(t.num_levels, np.int64)  # from a place in the row to one among the levels ahead
-        moved[ahead] = np.cumsum(t.level_begin[ahead + 1] - t.level_begin[ahead]) - t.level_begin[ahead + 1]
-        segment = np.repeat(np.arange(last - first), counts[first:last])
-        of_node, places = (torch.from_numpy(x).to(device) for x in (segment, tail + moved[level]))
+    g, levels, (level, example) = t.graph, [], t.level_and_example
+    counts, begins = np.diff(g.arc_begin), t.level_begin.tolist()
+    head = np.repeat(np.arange(t.num_nodes), counts)
+    for first, last in pairwise(begins):
+        arcs = slice(*g.arc_begin[[first, last]].tolist())
+        near, far = (level[g.tail[arcs].min()], level[g.tail[arcs].max()] + 1) if g.tail[arcs].size else (0, 0)
+        of_node, places = (torch.from_numpy(x).to(device) for x in (head[arcs] - first, g.tail[arcs] - begins[near]))
         widest = int(counts[first:last].max(initial=0))
-        levels.append(Level(slice(first, last), slice(begin, end), of_node, tuple(ahead.tolist()), places, widest))
-    arrays = (g.base, g.tail, g.arc_begin, np.arange(t.batch), t.example, np.repeat(t.example, counts))
-    return Plan(levels, int(counts.max(initial=0)), *(torch.from_numpy(x).to(device) for x in arrays))
+        levels.append(Level(slice(first, last), arcs, of_node, slice(int(near), int(far)), places, widest))
+    key = np.append(head * t.num_scores + g.base, np.iinfo(np.int64).max)
+    arrays = (g.arc_begin, np.append(g.base, -1), np.append(g.tail, 0), key, example, example[head])
+    return Plan(levels, *(torch.from_numpy(x).to(device) for x in arrays))
 
 
-def arcs_and_ends(w: Weighted, p: Plan) -> tuple[Tensor, Tensor]:
-    """The score of each arc, (A,), and of ending in each node, (N,), in the precision that sums are made in."""
-    scores = wide(w.scores)
+def weighed(w: Weighted) -> tuple[Plan, Tensor, Tensor]:
+    """The plan, the score of each arc, (A,), and of ending in each node, (N,), in the precision of sums."""
+    p, scores = plan_of(w.topology, w.scores.device), wide(w.scores)
     constant, final = (torch.from_numpy(x).to(scores) for x in (w.constant, w.final))
-    return scores[p.base] + constant if len(constant) else scores[p.base], final
+    return p, scores[p.base[:-1]] + constant, final
 
 
 def logsumexp(x: Tensor, segment: Tensor, final: Tensor) -> Tensor:
@@ -87,16 +83,15 @@ def backward(p: Plan, arcs: Tensor, final: Tensor) -> list[Tensor]:
     result = [final[level.nodes] for level in p.levels]
     for d in range(len(p.levels) - 1, -1, -1):
         level = p.levels[d]
-        if level.ahead:
-            ahead = torch.cat([result[i] for i in level.ahead]) if len(level.ahead) > 1 else result[level.ahead[0]]
+        if level.widest:
+            ahead = torch.cat(result[level.ahead])
             result[d] = logsumexp(arcs[level.arcs] + ahead[level.places], level.segment, result[d])
     return result
 
 
 def log_partition(w: Weighted) -> Tensor:
     """log Z, (B,)."""
-    p = plan_of(w)
-    return backward(p, *arcs_and_ends(w, p))[0].to(w.scores.dtype)
+    return backward(*weighed(w))[0].to(w.scores.dtype)
 
 
 def expectation(w: Weighted, f: Weighted) -> Tensor:
@@ -105,11 +100,12 @@ def expectation(w: Weighted, f: Weighted) -> Tensor:
     It is the derivative of log Z(w + s * f) in s, at 0; that in the direction of what is -inf under f counts the arcs
     and ends of a path that are.
     """
-    p, recorded = plan_of(w), torch.is_grad_enabled() and (w.scores.requires_grad or f.scores.requires_grad)
+    recorded = torch.is_grad_enabled() and (w.scores.requires_grad or f.scores.requires_grad)
     with torch.enable_grad():
+        (p, *mine), (_, *theirs) = weighed(w), weighed(f)
         steps = wide(w.scores.new_zeros(2, w.topology.batch)).requires_grad_()
         moved = []
-        for x, v, owner in zip(arcs_and_ends(w, p), arcs_and_ends(f, p), (p.example_of_arc, p.example), strict=True):
+        for x, v, owner in zip(mine, theirs, (p.example_of_arc, p.example), strict=True):
             outside = v.isneginf()
             moved.append(x + steps[0, owner] * torch.where(outside, 0, v) + steps[1, owner] * outside)
         value = backward(p, *moved)[0]
@@ -124,16 +120,15 @@ def leaving(p: Plan, nodes: Tensor, width: int) -> tuple[Tensor, Tensor]:
     return torch.where(inside, arcs, 0), inside
 
 
-def ways(w: Weighted, p: Plan, k: int) -> tuple[Tensor, Tensor]:
+def ways(p: Plan, arcs: Tensor, final: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Of each node the scores of the k best ways to end, (N, k), and which these are: see `best`."""
-    arcs, final = arcs_and_ends(w, p)
     score = final.new_full((len(final), k), -math.inf)
     score[:, 0] = final
     via = torch.zeros(len(final), k, dtype=torch.int64, device=final.device)
     for level in reversed(p.levels):
-        if level.ahead:
+        if level.widest:
             nodes = torch.arange(level.nodes.start, level.nodes.stop, device=final.device)
-            place, inside = leaving(p, nodes, level.most_arcs)
+            place, inside = leaving(p, nodes, level.widest)
             values = torch.where(inside[:, :, None], arcs[place][:, :, None] + score[p.tail[place]], -math.inf)
             values = torch.cat([score[nodes], values.flatten(1)], 1)  # the k ways to end here: one of them, or none
             found, order = values.sort(dim=1, descending=True, stable=True)
@@ -141,10 +136,17 @@ def ways(w: Weighted, p: Plan, k: int) -> tuple[Tensor, Tensor]:
     return score, via
 
 
-def completions(w: Weighted) -> Floats:
-    """The best score of a way to end from each node, (N,)."""
-    best: Floats = ways(w, plan_of(w), 1)[0][:, 0].cpu().numpy()
-    return best
+def paths_of(state: Tensor, steps: int, go_on: Callable[[Tensor, int], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """The arcs (n, B, L) of paths from these states (n, B), -1 after an end, and the states where they end.
+
+    go_on(state, t) is the arc by which a path goes on from its state, -1 where it ends, and the state it leads to.
+    """
+    arcs, going = state.new_full((*state.shape, steps), -1), torch.ones_like(state, dtype=torch.bool)
+    for t in range(steps):
+        arc, following = go_on(state, t)
+        going = going & (arc >= 0)
+        arcs[:, :, t], state = torch.where(going, arc, -1), torch.where(going, following, state)
+    return arcs, state
 
 
 def best(w: Weighted, k: int) -> Found:
@@ -152,34 +154,47 @@ def best(w: Weighted, k: int) -> Found:
 
     A way is via // k - 1, the arc among those of its node (-1: it ends here), and via % k, the way of the arc's tail.
     """
-    p = plan_of(w)
-    score, via = ways(w, p, k)
-    exists = (score[p.start] > -math.inf).T
-    paths = via.new_full((*exists.shape, w.topology.num_levels - 1), -1)
-    nodes, going, rank = p.start.expand(exists.shape), exists, torch.arange(k, device=via.device)[:, None]
-    for t in range(paths.shape[2] if p.most_arcs else 0):
-        choice = via[nodes, rank]
-        going = going & (choice >= k)
-        arc = torch.where(going, p.arc_begin[nodes] + choice // k - 1, 0)
-        paths[:, :, t] = torch.where(going, p.base[arc], -1)
-        nodes, rank = torch.where(going, p.tail[arc], nodes), torch.where(going, choice % k, rank)
-    return Found(paths, exists)
+    t, (p, arcs, final) = w.topology, weighed(w)
+    score, via = ways(p, arcs, final, k)
+    exists = (score[: t.batch] > -math.inf).T
+
+    def go_on(way: Tensor, _: int) -> tuple[Tensor, Tensor]:  # way r of node n is n * k + r
+        choice = via.flatten()[way]
+        arc = torch.where(choice >= k, p.arc_begin[way // k] + choice // k - 1, -1)
+        return arc, p.tail[arc] * k + choice % k
+
+    ways_of_starts = torch.arange(t.batch * k, device=via.device).reshape(t.batch, k).T
+    return Found(p.base[paths_of(ways_of_starts, t.num_levels - 1, go_on)[0]], exists)
 
 
 def draw(w: Weighted, n: int, generator: torch.Generator | None) -> Found:
     """The scores that n paths use (n, B, L), drawn with probability exp(score) / Z, and whether there is any (B,)."""
-    p, shape = plan_of(w), (n, w.topology.batch, w.topology.num_levels - 1)
+    (p, arcs, final), shape = weighed(w), (n, w.topology.batch, w.topology.num_levels - 1)
     uniforms = torch.rand(shape, generator=generator, device=w.scores.device, dtype=torch.float64)
-    arcs, final = arcs_and_ends(w, p)
-    beta = torch.cat(backward(p, arcs, final))
-    exists = beta[p.start] > -math.inf
-    paths, nodes, going = p.base.new_full(shape, -1), p.start.expand(shape[:2]), exists.expand(shape[:2])
-    for t in range(shape[2] if p.most_arcs else 0):
-        place, inside = leaving(p, nodes, p.most_arcs)
+    beta, widest = torch.cat(backward(p, arcs, final)), max(level.widest for level in p.levels)
+    exists = beta[: shape[1]] > -math.inf
+
+    def go_on(nodes: Tensor, t: int) -> tuple[Tensor, Tensor]:
+        place, inside = leaving(p, nodes, widest)
         values = torch.where(inside, arcs[place] + beta[p.tail[place]], -math.inf)
         chosen = drawn(torch.cat([final[nodes][..., None], values], -1), uniforms[:, :, t])  # 0: it ends here
-        going = going & (chosen > 0)
-        arc = place.gather(-1, (chosen - 1).clamp(min=0)[..., None])[..., 0]
-        paths[:, :, t] = torch.where(going, p.base[arc], -1)
-        nodes = torch.where(going, p.tail[arc], nodes)
-    return Found(paths, exists)
+        arc = torch.where(chosen > 0, p.arc_begin[nodes] + chosen - 1, -1)
+        return arc, p.tail[arc]
+
+    starts = torch.arange(shape[1], device=exists.device).expand(shape[:2])
+    return Found(p.base[paths_of(starts, shape[2], go_on)[0]], exists)
+
+
+def walk(t: Topology, choices: Tensor) -> tuple[Tensor, Tensor]:
+    """The arcs (n, B, L) of the paths that use these scores, -1 after an end, and their last nodes, -1 for no path."""
+    p, there = plan_of(t, choices.device), (choices >= 0) & (choices < t.num_scores)
+
+    def go_on(nodes: Tensor, i: int) -> tuple[Tensor, Tensor]:
+        wanted = nodes * t.num_scores + choices[:, :, i]
+        arc = torch.searchsorted(p.key, wanted)
+        arc = torch.where(there[:, :, i] & (p.key[arc] == wanted), arc, -1)
+        return arc, p.tail[arc]
+
+    starts = torch.arange(t.batch, device=choices.device).expand(choices.shape[:2])
+    arcs, ends = paths_of(starts, choices.shape[2], go_on)
+    return arcs, torch.where(((choices >= 0) & (arcs < 0)).any(2), -1, ends)

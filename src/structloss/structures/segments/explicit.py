@@ -1,4 +1,4 @@
-"""A semi-Markov structure as an explicit graph, so that it carries losses that read what it writes.
+"""A semi-Markov structure as an explicit graph: the engine of what carries losses that read what it writes.
 
 A node (t, j) is where a segment of label j - 1 ends and the next starts at frame t, j = 0 before the first. From there
 an arc that writes k opens a segment, and an arc that writes nothing leads from the open segment to where it ends; the
@@ -11,22 +11,51 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from structloss.losses import MachineLoss
+from structloss.losses.references import String
+from structloss.structures.base import Found, Strata
 from structloss.structures.graph.lattice import Lattice
-from structloss.structures.graph.topology import Recent
 from structloss.structures.segments.parts import Parts
 
 
-class ExplicitGraph:
-    """The graphs of examples of some lengths; scores come and go."""
+def lattice_of(p: Parts) -> Lattice:
+    """The lattice of these scores, which are differentiable, and of what is added; its paths are the ways to cut."""
+    scores = _scores(p)
+    key = (tuple(p.lengths.tolist()), *p.durations.shape[1:], p.opening.device)
+    lattice = p.lattices.get(key, lambda: _build(p, scores)).with_scores(scores)
+    for loss, strings, scale in p.added:
+        lattice = lattice.augment(loss, strings, scale)
+    return lattice
 
-    def __init__(self) -> None:
-        self._lattices: Recent[Lattice] = Recent(2)
 
-    def lattice(self, p: Parts) -> Lattice:
-        """The lattice of these scores, which are differentiable; its paths are the ways to cut, in order."""
-        scores = _scores(p)
-        key = (tuple(p.lengths.tolist()), *p.durations.shape[1:], p.opening.device)
-        return self._lattices.get(key, lambda: _build(p, scores)).with_scores(scores)
+def log_partition(p: Parts) -> Tensor:
+    """log Z, (B,)."""
+    return lattice_of(p).log_partition()
+
+
+def expectation(p: Parts, f: Parts) -> Tensor:
+    """E[score under f], of what is drawn under p. (B,)"""
+    return lattice_of(p).expectation(lattice_of(f))
+
+
+def best(p: Parts, k: int) -> Found:
+    """The labels that start at each frame of the k best ways (k, B, T), and whether there are so many (k, B)."""
+    lattice = lattice_of(p)
+    choices, exists = lattice._best(k)
+    return Found(_marks(lattice._outputs(choices, exists), p), exists)
+
+
+def draw(p: Parts, n: int, generator: torch.Generator | None) -> Found:
+    """The labels that start at each frame of n ways (n, B, T), drawn by exp(score) / Z; whether there is any (B,)."""
+    lattice = lattice_of(p)
+    choices, exists = lattice._draw(n, generator)
+    return Found(_marks(lattice._outputs(choices, exists.expand(n, -1)), p), exists)
+
+
+def strata(p: Parts, loss: MachineLoss, strings: list[String], lowest: bool) -> Strata:
+    """The labels that start at each frame of the best way at each value of a loss, or of that of lowest score."""
+    losses, paths, exists = lattice_of(p).strata(loss, strings, lowest)
+    return Strata(losses, _marks(paths, p), exists)
 
 
 def _build(p: Parts, scores: Tensor) -> Lattice:
@@ -62,7 +91,7 @@ def _scores(p: Parts) -> Tensor:
     return torch.cat(rows) if rows else p.opening.new_zeros(0)
 
 
-def marks_of(paths: Tensor, p: Parts) -> Tensor:
+def _marks(paths: Tensor, p: Parts) -> Tensor:
     """The marks (n, B, T) of paths (n, B, L)."""
     T, K = p.opening.shape[1:]
     opens = (paths >= 0) & (paths < (p.lengths * K * (K + 1))[:, None])

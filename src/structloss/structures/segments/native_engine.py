@@ -8,9 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.kernels import segments_gradient, segments_walk
-from structloss.kernels.segments import Levels
-from structloss.kernels.segments_gradient import Gradients
+from structloss.kernels import segments, segments_gradient
 from structloss.kernels.workers import run
 from structloss.structures import derivatives
 from structloss.structures.base import Found
@@ -34,14 +32,15 @@ def _solve(p: Parts) -> derivatives.Solve:
     ) -> tuple[NDArray[Any], Sequence[NDArray[Any]]]:
         dual = potentials[0] is not None and np.iscomplexobj(potentials[0])
         s = p.segments(potentials, np.complex128) if dual else p.arrays
-        scores: tuple[NDArray[Any], ...] = s[:6]
         value = np.empty(len(s.lengths), s.final.dtype)
-        sizes = (
-            x.shape if needed else (len(value), *x.shape[1:-1], 0) for x, needed in zip(scores, needs, strict=True)
-        )
-        gradients = Gradients(*(np.zeros(size, value.dtype) for size in sizes))
+        scores: tuple[NDArray[Any], ...] = s[:6]
+        own = [
+            np.zeros(x.shape if needed else (len(value), *x.shape[1:-1], 0), value.dtype)
+            for x, needed in zip(scores, needs, strict=True)
+        ]
+        gradients = segments.Segments._make([*own, *s[6:]])
         _run(segments_gradient.log_partition, p, 12 if dual else 5, s, any(needs), value, gradients)
-        return value, gradients
+        return value, own
 
     return solve
 
@@ -54,6 +53,7 @@ def log_partition(p: Parts) -> Tensor:
 def marginals(p: Parts) -> Tensor:
     """The probability that a segment of each state starts at each frame, (B, T, K)."""
     own = _solve(p)(p.arrays[:6], (True, False, False, False, False, False))[1][0]
+    assert own is not None
     return derivatives.once_only(torch.from_numpy(own).to(p.opening.dtype), p.potentials)
 
 
@@ -62,14 +62,25 @@ def expectation(p: Parts, f: Parts) -> Tensor:
     return derivatives.expectation(_solve(p), p.potentials, f.potentials)
 
 
-def strata(p: Parts, levels: Levels | None) -> Found:
+def strata(p: Parts, levels: segments.Levels | None) -> Found:
     """The states that start at each frame of the best ways (V, B, T), -1 where none does; whether there are any (V, B).
 
     One for each value of a loss, or without levels the best of all.
     """
-    (batch, frames, _), most = p.opening.shape, 1 if levels is None else levels.following.shape[2]
-    value, marks = np.empty((most, batch)), torch.full((most, batch, frames), -1)
-    _run(segments_walk.argmax, p, most, p.arrays, levels, p.longest_first, value, marks.numpy())
+    most = 1 if levels is None else levels.following.shape[2]
+    return _walks(p, most, levels, None, most)
+
+
+def draw(p: Parts, n: int, generator: torch.Generator | None) -> Found:
+    """The states that start at each frame of n ways (n, B, T), drawn by exp(score) / Z; whether there is any (B,)."""
+    found = _walks(p, 4, None, p.uniforms(n, generator).numpy(), n)
+    return Found(found.choices, found.exists[0])
+
+
+def _walks(p: Parts, passes: int, levels: segments.Levels | None, uniforms: NDArray[Any] | None, n: int) -> Found:
+    (batch, frames, _), most = p.opening.shape, n if uniforms is None else 1
+    value, marks = np.empty((most, batch)), torch.full((n, batch, frames), -1)
+    _run(segments.walks, p, passes, p.arrays, levels, uniforms, value, marks.numpy())
     return Found(marks, torch.from_numpy(value > -np.inf))
 
 
@@ -78,13 +89,5 @@ def best(p: Parts, k: int) -> Found:
     if k == 1:
         return strata(p, None)
     nodes = np.empty((p.opening.shape[0], *p.num_nodes))
-    _run(segments_walk.completions, p, 1, p.arrays, nodes)
+    _run(segments.completions, p, 1, p.arrays, nodes)
     return ranked(p, nodes, k)
-
-
-def draw(p: Parts, n: int, generator: torch.Generator | None) -> Found:
-    """The states that start at each frame of n ways (n, B, T), drawn by exp(score) / Z; whether there is any (B,)."""
-    uniforms, value = p.uniforms(n, generator), np.empty(p.opening.shape[0])
-    marks = torch.full(uniforms.shape[:3], -1)
-    _run(segments_walk.sample, p, 4, p.arrays, uniforms.numpy(), value, marks.numpy())
-    return Found(marks, torch.from_numpy(value > -np.inf))

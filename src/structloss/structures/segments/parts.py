@@ -1,9 +1,9 @@
-"""The tensors that score the ways to cut frames into segments, as both engines read them."""
+"""The tensors that score the ways to cut frames into segments, as all engines read them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -11,9 +11,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.segments import Segments
+from structloss.losses import MachineLoss
+from structloss.losses.references import String
+from structloss.structures.graph.lattice import Lattice
+from structloss.structures.graph.topology import Recent
 
 Maybe = Tensor | None
 _POTENTIALS = ("opening", "frames", "durations", "rates", "transitions", "final")
+
+
+class Added(NamedTuple):
+    """A loss over what is written, its references, and a scale."""
+
+    loss: MachineLoss
+    strings: list[String]
+    scale: float
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,9 @@ class Parts:
     counts: Tensor  # (B,), how many segments there are, where there are no transitions
     shortest: int
     longest_first: bool = False  # which of two outputs comes first, where they differ by a duration
+    only: Tensor | None = None  # the marks (B, T) of the one output that is left, where a reference says all of it
+    added: tuple[Added, ...] = ()  # what losses over strings add, through the explicit graph
+    lattices: Recent[Lattice] = field(default_factory=lambda: Recent(2))  # explicit graphs, of some lengths
 
     @property
     def potentials(self) -> tuple[Tensor, Tensor, Tensor, Maybe, Maybe, Tensor]:
@@ -49,14 +64,15 @@ class Parts:
 
     def examples(self, index: Tensor) -> Self:
         """Some of the examples."""
-        return self.map(lambda x: x[index], (*_POTENTIALS, "lengths", "limits", "counts"))
+        added = tuple(own._replace(strings=[own.strings[b] for b in index.tolist()]) for own in self.added)
+        names = (*_POTENTIALS, "lengths", "limits", "counts", "only")
+        return replace(self.map(lambda x: x[index], names), added=added)
 
     def with_rates(self) -> Self:
         """The same with rates, of 0 where there are none."""
-        if self.rates is not None:
-            return self
         batch, longest, states = self.durations.shape
-        return replace(self, rates=self.durations.new_zeros(batch, states, longest, longest))
+        zeros = self.durations.new_zeros(batch, states, longest, longest)
+        return replace(self, rates=zeros if self.rates is None else self.rates)
 
     @property
     def within(self) -> Tensor:
@@ -84,7 +100,7 @@ class Parts:
         own = zip(potentials, (3, 3, 3, 4, 3, 2), strict=True)
         scores = [np.zeros((0,) * n, dtype) if x is None else np.ascontiguousarray(x, dtype) for x, n in own]
         sizes = [x.cpu().contiguous().numpy() for x in (self.lengths, self.limits, self.counts)]
-        return Segments._make([*scores, *sizes, self.shortest])
+        return Segments._make([*scores, *sizes, self.shortest, self.longest_first])
 
 
 def following_start(starts: Tensor, lengths: Tensor) -> Tensor:
@@ -101,3 +117,10 @@ def limits_of(starts: Tensor, lengths: Tensor) -> Tensor:
     """The most frames of a segment from each frame on, where the next must start wherever starts (B, T) is True."""
     places = torch.arange(starts.shape[-1], device=starts.device)
     return (following_start(starts, lengths) - places).clamp(min=0)
+
+
+def covering(marks: Tensor, within: Tensor) -> Tensor:
+    """What marks (..., B, T) have where the segment of each frame starts, and so -1 before the first; -1 not within."""
+    places = torch.arange(marks.shape[-1], device=marks.device)
+    since = torch.where((marks != -1) & within, places, 0).cummax(-1).values if len(places) else marks
+    return torch.where(within, marks.gather(-1, since), -1)

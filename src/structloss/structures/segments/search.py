@@ -10,67 +10,54 @@ from structloss.kernels.segments import Segments
 from structloss.structures.base import Found
 from structloss.structures.segments.parts import Parts
 
-Path = tuple[tuple[int, int], ...]  # the frame where each segment starts, and its state
-
 
 def ranked(p: Parts, best: NDArray[np.float64], k: int) -> Found:
     """The k best ways (k, B, T) of every example, from the best scores (B, T + 1, P, K + 1) of ways to finish."""
     marks = torch.full((k, *p.opening.shape[:2]), -1)
     exists = torch.zeros(k, p.opening.shape[0], dtype=torch.bool)
     for b in range(marks.shape[1]):
-        for i, path in enumerate(best_paths(p.arrays, b, best[b], k, p.longest_first)):
+        for i, way in enumerate(best_ways(p.arrays, b, best[b], k)):
+            states, durations = np.array(way, np.int64).reshape(-1, 2).T
+            marks[i, b, np.abs(durations).cumsum() - np.abs(durations)] = torch.from_numpy(states)
             exists[i, b] = True
-            for t, state in path:
-                marks[i, b, t] = state
     return Found(marks.to(p.opening.device), exists.to(p.opening.device))
 
 
-def best_paths(s: Segments, b: int, best: NDArray[np.float64], k: int, longest_first: bool) -> list[Path]:
-    """The k best of example b, best first; of equals, that which comes first in the order of states and durations.
+def best_ways(s: Segments, b: int, best: NDArray[np.float64], k: int) -> list[tuple[int, ...]]:
+    """The k best of example b, best first: state, duration, state, ..., durations negative where the longest are first.
 
-    best (T + 1, P, K + 1) is the score of the best way to finish from each node, so that what is taken off the heap is
-    always the beginning of one of the k: at most k times the segments of a way are looked at, each for D durations.
+    Of equals, that which comes first in the order of these numbers. best (T + 1, P, K + 1) is the score of the best way
+    to finish from each node, so that what is taken off the heap is always the beginning of one of the k: at most k
+    times the segments of a way are looked at, each for D durations.
     """
-    length = int(s.lengths[b])
-    heap: list[tuple[float, tuple[int, ...], float, tuple[int, int, int], Path]] = [
-        (-float(best[0, 0, 0]), (), 0.0, (0, 0, 0), ())
+    sign = -1 if s.longest_first else 1
+    heap: list[tuple[float, tuple[int, ...], float, tuple[int, int, int]]] = [
+        (-float(best[0, 0, 0]), (), 0.0, (0, 0, 0))
     ]
-    found: list[Path] = []
+    found: list[tuple[int, ...]] = []
     while heap and len(found) < k:
-        bound, order, score, (t, p, j), path = heapq.heappop(heap)
+        bound, way, score, (t, p, j) = heapq.heappop(heap)
         if bound == np.inf:
             break
-        if t == length:
-            found.append(path)
+        if t == s.lengths[b]:
+            found.append(way)
             continue
-        states, scores = _segments(s, b, t, p, j)  # (S,), (durations, S)
-        count = len(scores)
-        pairs = np.arange(count) if s.rates.size else np.zeros(count, np.int64)
-        ahead = best[t + 1 + np.arange(count)[:, None], pairs[:, None], states + 1]
+        states = slice(0, s.opening.shape[2]) if s.transitions.size else slice(j, j + 1)  # that can follow
+        durations = np.arange(1, min(s.durations.shape[1], s.limits[b, t]) + 1)[::sign]
+        scores = s.frames[b, t : t + len(durations), states].cumsum(0) + s.durations[b, : len(durations), states]
+        scores = scores + s.opening[b, t, states] + (s.transitions[b, j] if s.transitions.size else 0.0)
+        if s.rates.size and j > 0:
+            scores = scores + s.rates[b, j, p, : len(durations), None]
+        scores[: s.shortest - 1] = -np.inf
+        scores, pairs = scores[::sign].T, durations - 1 if s.rates.size else np.zeros_like(durations)
         # In the order of outputs: by state, then by duration.
-        totals = (score + scores + ahead)[:: -1 if longest_first else 1].T.ravel()
-        for i in np.argsort(-totals, kind="stable")[:k].tolist():
-            if totals[i] == -np.inf:
+        totals = score + scores + best[t + durations, pairs, 1:][:, states].T
+        for i in np.argsort(-totals, axis=None, kind="stable")[:k].tolist():
+            which, d = divmod(i, len(durations))
+            if totals[which, d] == -np.inf:
                 break
-            which, d = divmod(i, count)
-            d = count - 1 - d if longest_first else d
-            state = int(states[which])
-            further = (*order, state, -d if longest_first else d)
-            node = (t + d + 1, d if s.rates.size else 0, state + 1)
-            entry = (-float(totals[i]), further, score + float(scores[d, which]), node, (*path, (t, state)))
+            state, duration = states.start + which, int(durations[d])
+            node = (t + duration, int(pairs[d]), state + 1)
+            entry = (-float(totals[which, d]), (*way, state, sign * duration), score + float(scores[which, d]), node)
             heapq.heappush(heap, entry)
     return found
-
-
-def _segments(s: Segments, b: int, t: int, p: int, j: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The states that can follow node (t, p, j), and the scores of their segments (durations, states)."""
-    count = min(s.durations.shape[1], int(s.limits[b, t]))
-    states = np.arange(s.opening.shape[2]) if s.transitions.size else np.array([j])
-    scores = s.frames[b][t : t + count, states].cumsum(0)
-    scores = scores + s.durations[b][:count, states] + s.opening[b, t, states]
-    scores[: s.shortest - 1] = -np.inf
-    if s.transitions.size:
-        scores = scores + s.transitions[b, j]
-    if s.rates.size and j > 0:
-        scores = scores + s.rates[b, j, p, :count, None]
-    return states, scores

@@ -4,7 +4,7 @@ import copy
 import math
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -12,13 +12,21 @@ from torch import Tensor
 from structloss.losses import Loss
 from structloss.losses.references import Labels, as_padded
 from structloss.structures.base import Found, Strata, Structure
-from structloss.structures.checks import check_count, check_floating, objection, unfit
+from structloss.structures.checks import at_least_float32, check_count, check_floating, objection, unfit
 from structloss.structures.derivatives import apply
 from structloss.structures.engine import is_native
-from structloss.structures.segments import native_engine, torch_engine
-from structloss.structures.segments.parts import Parts, following_start, limits_of
+from structloss.structures.segments import explicit, native_engine, torch_engine
+from structloss.structures.segments.parts import Parts, covering, following_start, limits_of
 from structloss.structures.segments.strata import levels_of
 from structloss.structures.tensors import wide
+
+
+class SegmentEngine(Protocol):
+    """What computes on segments, of an `Engine` what all have: kernels, tensor operations, or the explicit graph."""
+
+    def log_partition(self, p: Parts, /) -> Tensor: ...
+    def best(self, p: Parts, k: int, /) -> Found: ...
+    def draw(self, p: Parts, n: int, generator: torch.Generator | None, /) -> Found: ...
 
 
 class Segmental(Structure):
@@ -28,7 +36,6 @@ class Segmental(Structure):
     """
 
     _parts: Parts
-    _only: Tensor | None  # the marks (B, T) of the one output that is left, where a reference says all of it
 
     def _like(self, parts: Parts) -> Self:
         structure = copy.copy(self)
@@ -63,9 +70,8 @@ class Segmental(Structure):
         """
         p = self._parts
         limits = torch.minimum(p.limits, limits_of(marks >= 0, p.lengths))
-        left = self._like(replace(p, opening=p.opening.masked_fill(elsewhere, -math.inf), limits=limits))
-        left._only = marks if self._only is None and complete else self._only
-        return left
+        opening, only = p.opening.masked_fill(elsewhere, -math.inf), marks if p.only is None and complete else p.only
+        return self._like(replace(p, opening=opening, limits=limits, only=only))
 
     @property
     def lengths(self) -> Tensor:
@@ -86,61 +92,57 @@ class Segmental(Structure):
 
     def __getitem__(self, examples: int | slice | Tensor) -> Self:
         """Some of the examples, as a batch of their own."""
-        index = self._example_numbers(examples)
-        part = self._like(self._parts.examples(index))
-        part._only = None if self._only is None else self._only[index]
-        return part
+        return self._like(self._parts.examples(self._example_numbers(examples)))
 
-    @property
-    def _native(self) -> bool:
-        return is_native(self.device)
+    def _strings(self, y: Tensor) -> list[list[int]]:
+        return [[own for own in row if own >= 0] for row in y.tolist()]
 
     def _score(self, marks: Tensor) -> Tensor:
         """The score (n, B) of marks (n, B, T); -inf of those that leave a frame out or have a forbidden duration."""
-        p = self._parts
-        longest, device = p.durations.shape[1], marks.device
-        b, t = torch.arange(marks.shape[1], device=device)[:, None], torch.arange(marks.shape[2], device=device)
-        starts = (marks >= 0) & p.within
-        state = torch.where(starts, marks, 0)
-        since = torch.where(starts, t, -1).cummax(2).values if len(t) else marks  # where this frame's segment starts
-        duration = torch.where(starts, following_start(starts, p.lengths) - t, 1)
-        forbidden = (duration < p.shortest) | (duration > longest) | (duration > p.limits)
-        possible = ~(starts & forbidden).any(2)
-        possible = possible & ((since >= 0) | ~p.within).all(2)
-        duration = duration.clamp(1, longest)
-        earlier = torch.cat([since.new_full((*since.shape[:2], 1), -1), since], 2)  # the start before each frame
-        last = earlier.gather(2, p.lengths.expand(marks.shape[0], -1)[:, :, None]).clamp(min=0)
-        before, follows = earlier[:, :, :-1].clamp(min=0), earlier[:, :, :-1] >= 0
-        covering = state.gather(2, since.clamp(min=0)) if len(t) else state
-
-        def summed(x: Tensor, where: Tensor) -> Tensor:
-            return torch.where(where, x, 0).double().sum(2)
-
-        total = summed(p.opening[b, t, state] + p.durations[b, duration - 1, state], starts)
-        total = total + summed(p.frames[b, t, covering], p.within)
+        p, (n, batch, frames), device = self._parts, marks.shape, marks.device
+        starts, covered = (marks >= 0) & p.within, covering(marks, p.within)
+        i, b, t = starts.nonzero(as_tuple=True)  # of the segments of all outputs, one after the other
+        output, k, d = i * batch + b, marks[i, b, t], following_start(starts, p.lengths)[i, b, t] - t
+        first = torch.ones_like(starts[i, b, t])
+        first[1:] = output[1:] != output[:-1]
+        forbidden = (d < p.shortest) | (d > p.durations.shape[1]) | (d > p.limits[b, t])
+        d = d.clamp(max=p.durations.shape[1]) - 1
+        values = p.opening[b, t, k].double() + p.durations[b, d, k]
         if p.transitions is not None:
-            node = torch.where(follows, state.gather(2, before) + 1, 0)
-            total = total + summed(p.transitions[b, node, state], starts)
+            values = values + p.transitions[b, torch.where(first, 0, k.roll(1) + 1), k]
         if p.rates is not None:
-            total = total + summed(p.rates[b, state, duration.gather(2, before) - 1, duration - 1], starts & follows)
-        ending = state.gather(2, last)[:, :, 0] + 1 if len(t) else last[:, :, 0]
-        total = total + p.final[b[:, 0], torch.where(p.lengths > 0, ending, 0)]
-        return torch.where(possible & (total > -math.inf), total, -math.inf).to(p.opening.dtype)
+            values = values + torch.where(first, 0, p.rates[b, k, d.roll(1), d])
+        values = values.masked_fill(forbidden, -math.inf)
+        total = values.new_zeros(n * batch).index_add(0, output, values).view(n, batch)
+        examples, places = torch.arange(batch, device=device), torch.arange(frames, device=device)
+        own = p.frames[examples[:, None], places, covered.clamp(min=0)]
+        total = total + torch.where(p.within, own, 0).double().sum(2)
+        last = torch.cat([covered.new_full((n, batch, 1), -1), covered], 2)  # the state before each frame
+        last = last.gather(2, p.lengths.expand(n, -1)[:, :, None])[:, :, 0]
+        total = total + p.final[examples, last + 1]
+        possible = ((covered >= 0) | ~p.within).all(2) & (total > -math.inf)
+        return torch.where(possible, total, -math.inf).to(p.opening.dtype)
+
+    @property
+    def _engine(self) -> SegmentEngine:
+        if self._parts.added:
+            return explicit
+        return native_engine if is_native(self.device) else torch_engine
 
     def _best(self, k: int) -> Found:
-        return (native_engine.best if self._native else torch_engine.best)(self._parts, k)
+        return self._engine.best(self._parts, k)
 
     def _draw(self, n: int, generator: torch.Generator | None) -> Found:
-        return (native_engine.draw if self._native else torch_engine.draw)(self._parts, n, generator)
+        return self._engine.draw(self._parts, n, generator)
 
     def _log_partition(self) -> Tensor:
-        return (native_engine.log_partition if self._native else torch_engine.log_partition)(self._parts)
+        return self._engine.log_partition(self._parts)
 
     def _single(self) -> Tensor | None:
-        return None if self._only is None else self._only[None]
+        return None if self._parts.only is None else self._parts.only[None]
 
     def _marginals(self) -> Tensor:
-        return native_engine.marginals(self._parts) if self._native else super()._marginals()
+        return native_engine.marginals(self._parts) if self._engine is native_engine else super()._marginals()
 
     def _check_same(self, other: Self) -> None:
         p, f = self._parts, other._parts
@@ -152,9 +154,11 @@ class Segmental(Structure):
 
     def _expectation(self, other: Self) -> Tensor:
         p, f = self._parts, other._parts
+        if p.added or f.added:
+            return explicit.expectation(p, f)
         if p.rates is not None or f.rates is not None:
             p, f = p.with_rates(), f.with_rates()
-        if self._native:
+        if is_native(self.device):
             return native_engine.expectation(p, f)
         return super(Segmental, self._like(p.map(wide)))._expectation(other._like(f.map(wide))).to(self.dtype)
 
@@ -166,7 +170,7 @@ class Segmental(Structure):
         p = (self.detach()._times(-1.0) if lowest else self)._parts
         with torch.no_grad():
             losses, levels = levels_of(self._costs(loss, reference, torch.float64), p)
-            marks, exists = (native_engine.strata if self._native else torch_engine.strata)(p, levels)
+            marks, exists = (native_engine if is_native(self.device) else torch_engine).strata(p, levels)
         return Strata(torch.from_numpy(losses).to(p.opening), self._outputs(marks, exists), exists)
 
     def _repr(self, **sizes: int) -> str:
@@ -178,17 +182,47 @@ class Segmental(Structure):
         )
 
 
-def check_scores(x: Tensor, name: str, shape: tuple[int, ...], within: Tensor) -> Tensor:
-    """x, 0 where it is not within (broadcast to the shape); raise unless the rest are numbers or -inf."""
-    check_floating(x, name)
-    if tuple(x.shape) != shape:
-        raise ValueError(f"{name}: got shape {tuple(x.shape)}, but wanted {shape}")
-    wrong = unfit(x) & within
-    if wrong.any():
-        place = wrong.nonzero()[0].tolist()
-        whose = f"example {place[0]} has" if x.dim() > 2 else "got"
-        raise ValueError(f"{name}: {whose} {objection(x[tuple(place)], f' at {tuple(place)}')}")
-    return x if bool(within.all()) else apply(_Within, x, within)
+def sizes_of(scores: dict[str, Tensor], axes: dict[str, str], empty: str) -> dict[str, int]:
+    """The size of each axis: it is the same in all scores. Raise unless these are alike, and only some axes `empty`.
+
+    The axes of a score are letters, of several ways to give it separated by a space: {"durations": "KD BKD"}.
+    """
+    (first, like), *_ = scores.items()
+    sizes: dict[str, int] = {}
+    for name, x in scores.items():
+        check_floating(x, name)
+        if x.device != like.device:
+            raise ValueError(f"{name}: got device {x.device}, but {first} is on {like.device}")
+        if x.dtype != like.dtype:
+            raise TypeError(f"{name}: got {x.dtype}, but {first} is {like.dtype}")
+        letters = next((own for own in axes[name].split() if len(own) == x.dim()), "")
+        if not letters or any(size == 0 and axis not in empty for axis, size in zip(letters, x.shape, strict=True)):
+            wanted = " or ".join(f"({', '.join(own)})" for own in axes[name].split())
+            raise ValueError(
+                f"{name}: got shape {tuple(x.shape)}, but wanted {wanted}, with none of them 0 but {', '.join(empty)}"
+            )
+        shape = tuple(sizes.setdefault(axis, size) for axis, size in zip(letters, x.shape, strict=True))
+        if x.shape != shape:
+            raise ValueError(f"{name}: got shape {tuple(x.shape)}, but wanted {shape}")
+    return sizes
+
+
+def as_scores(
+    given: dict[str, Tensor], axes: dict[str, str], sizes: dict[str, int], within: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """All scores, 0 where they are not within, or not given; raise unless the rest are numbers or -inf."""
+    zero, scores = at_least_float32(next(iter(given.values())).new_zeros(())), {}
+    for name, letters in axes.items():
+        scores[name] = zero.expand([sizes[axis] for axis in letters.split()[0]])
+        if name in given:
+            x, inside = given[name], within.get(name, torch.ones_like(zero, dtype=torch.bool))
+            wrong = unfit(x) & inside
+            if wrong.any():
+                place = tuple(wrong.nonzero()[0].tolist())
+                whose = f"example {place[0]} has" if x.dim() > 2 else "got"
+                raise ValueError(f"{name}: {whose} {objection(x[place], f' at {place}')}")
+            scores[name] = at_least_float32(x if bool(inside.all()) else apply(_Within, x, inside))
+    return scores
 
 
 class _Within(torch.autograd.Function):
@@ -204,24 +238,12 @@ class _Within(torch.autograd.Function):
         return torch.where(ctx.within, g, 0), None
 
 
-def check_alike(scores: dict[str, Tensor]) -> None:
-    """Raise unless all are floating-point, on one device and of one precision."""
-    for name, x in scores.items():
-        check_floating(x, name)
-    (first, like), *rest = scores.items()
-    for name, x in rest:
-        if x.device != like.device:
-            raise ValueError(f"{name}: got device {x.device}, but {first} is on {like.device}")
-        if x.dtype != like.dtype:
-            raise TypeError(f"{name}: got {x.dtype}, but {first} is {like.dtype}")
-
-
-def longest_duration(given: dict[str, int], frames: int, min_duration: int, max_duration: int | None) -> int:
-    """D, from the potentials that have an axis for it, or from max_duration, or T."""
+def longest_duration(sizes: dict[str, int], min_duration: int, max_duration: int | None) -> int:
+    """The most frames of a segment, from the axis D of scores, T where none has it, and max_duration."""
     check_count(min_duration, "min_duration")
     if max_duration is not None:
         check_count(max_duration, "max_duration")
         if max_duration < min_duration:
             raise ValueError(f"max_duration: got {max_duration}, below min_duration, {min_duration}")
-    longest = min(given.values(), default=max(1, frames))
+    longest = sizes.setdefault("D", max(1, sizes["T"]))
     return longest if max_duration is None else min(longest, max_duration)

@@ -10,9 +10,11 @@ from torch import Tensor
 
 from structloss.losses import LocalLoss, Loss
 from structloss.losses.references import UNKNOWN, Labels, as_lengths
-from structloss.structures.checks import at_least_float32, check_over, check_scale, check_shape
+from structloss.structures.checks import check_over, check_scale, check_shape
 from structloss.structures.segments.parts import Parts, limits_of
-from structloss.structures.segments.segmental import Segmental, check_alike, check_scores, longest_duration
+from structloss.structures.segments.segmental import Segmental, as_scores, longest_duration, sizes_of
+
+_AXES = {"boundary": "BNT", "frames": "BNT", "durations": "BND", "rates": "BNDD"}
 
 
 class Segmentation(Segmental):
@@ -68,42 +70,33 @@ class Segmentation(Segmental):
         min_duration: int = 1,
         max_duration: int | None = None,
     ) -> None:
-        given = {"boundary": boundary, "frames": frames, "durations": durations, "rates": rates}
-        scores = {name: x for name, x in given.items() if x is not None}
-        batch, N, T, device, dtype = _sizes(scores, lengths)
-        own_lengths = as_lengths(lengths, batch, T, device)
-        counts = _as_counts(segments, batch, N, device)
-        longest = {name: x.shape[2] for name, x in scores.items() if name in ("durations", "rates")}
-        D = longest_duration(longest, T, min_duration, max_duration)
-        named = torch.arange(N, device=device) < counts[:, None]
-        within = named[:, :, None] & (torch.arange(T, device=device) < own_lengths[:, None])[:, None]
-        later = named & (torch.arange(N, device=device) > 0)
-        most = next(iter(longest.values()), 0)
-        wanted = {
-            "boundary": ((T,), within),
-            "frames": ((T,), within),
-            "durations": ((most,), named[:, :, None]),
-            "rates": ((most, most), later[:, :, None, None]),
-        }
-        checked = {}
-        for name, x in scores.items():
-            shape, mask = wanted[name]
-            checked[name] = check_scores(x, name, (batch, N, *shape), mask).to(dtype)
-        zeros = torch.zeros((batch, N, 1), device=device, dtype=dtype)
-        ends = torch.arange(N + 1, device=device) == counts[:, None]
-        parts = Parts(
-            opening=checked.get("boundary", zeros.expand(batch, N, T)).transpose(1, 2),
-            frames=checked.get("frames", zeros.expand(batch, N, T)).transpose(1, 2),
-            durations=checked.get("durations", zeros.expand(batch, N, D))[:, :, :D].transpose(1, 2),
-            rates=checked["rates"][:, :, :D, :D] if rates is not None else None,
+        named = {"boundary": boundary, "frames": frames, "durations": durations, "rates": rates}
+        given = {name: x for name, x in named.items() if x is not None}
+        if not given:
+            raise ValueError("boundary: got None, but wanted at least one of boundary, frames, durations and rates")
+        sizes = sizes_of(given, _AXES, empty="B")
+        if "T" not in sizes:
+            sizes["T"] = _most_frames(lengths)
+        batch, N, T, device = sizes["B"], sizes["N"], sizes["T"], next(iter(given.values())).device
+        own_lengths, counts = as_lengths(lengths, batch, T, device), as_lengths(segments, batch, N, device, "segments")
+        longest = longest_duration(sizes, min_duration, max_duration)
+        n, t = torch.arange(N + 1, device=device), torch.arange(T, device=device)
+        there, inside = n[:N] < counts[:, None], t < own_lengths[:, None]
+        both, later = there[:, :, None] & inside[:, None], there & (n[:N] > 0)
+        within = {"boundary": both, "frames": both, "durations": there[..., None], "rates": later[..., None, None]}
+        scores = as_scores(given, _AXES, sizes, within)
+        self._parts = Parts(
+            opening=scores["boundary"].transpose(1, 2),
+            frames=scores["frames"].transpose(1, 2),
+            durations=scores["durations"][:, :, :longest].transpose(1, 2),
+            rates=None if rates is None else scores["rates"][:, :, :longest, :longest],
             transitions=None,
-            final=torch.where(ends, 0.0, -math.inf).to(dtype),
+            final=torch.where(n == counts[:, None], 0.0, -math.inf).to(scores["boundary"].dtype),
             lengths=own_lengths,
-            limits=limits_of(torch.zeros((batch, T), dtype=torch.bool, device=device), own_lengths),
+            limits=limits_of(torch.zeros_like(inside), own_lengths),
             counts=counts,
             shortest=min_duration,
         )
-        self._parts, self._only = parts, None
 
     @property
     def segments(self) -> Tensor:
@@ -155,9 +148,6 @@ class Segmentation(Segmental):
         places = torch.arange(T, device=choices.device).expand_as(choices)
         starts = starts.scatter(-1, torch.where(choices >= 0, choices, N), places)[..., :N]
         return torch.where(exists[:, :, None], starts, -1)
-
-    def _strings(self, y: Tensor) -> list[list[int]]:
-        return [[start for start in row if start >= 0] for row in y.tolist()]
 
     def _marginals(self) -> Tensor:
         return super()._marginals().transpose(1, 2)
@@ -228,42 +218,9 @@ class Segmentation(Segmental):
         return self._agreeing(marks, elsewhere, bool((known | ~self._named()).all()))
 
 
-def _sizes(
-    scores: dict[str, Tensor], lengths: Tensor | Sequence[int] | None
-) -> tuple[int, int, int, torch.device, torch.dtype]:
-    """B, N, T, and the device and precision of all scores."""
-    if not scores:
-        raise ValueError("boundary: got None, but wanted at least one of boundary, frames, durations and rates")
-    check_alike(scores)
-    for name, x in scores.items():
-        dims = 4 if name == "rates" else 3
-        if x.dim() != dims or 0 in x.shape[1:] or (dims == 4 and x.shape[2] != x.shape[3]):
-            wanted = {"durations": "(B, N, D)", "rates": "(B, N, D, D)"}.get(name, "(B, N, T)")
-            raise ValueError(f"{name}: got shape {tuple(x.shape)}, but wanted {wanted}, with none of them 0 but B")
-    like = next(iter(scores.values()))
-    framed = [x.shape[2] for name, x in scores.items() if name in ("boundary", "frames")]
-    if not framed and lengths is None:
-        raise ValueError("lengths: got None, but they are wanted where neither boundary nor frames are given")
-    frames = framed[0] if framed else _most_frames(torch.as_tensor(lengths))
-    return like.shape[0], like.shape[1], frames, like.device, at_least_float32(like).dtype
-
-
-def _most_frames(lengths: Tensor) -> int:
+def _most_frames(lengths: Tensor | Sequence[int] | None) -> int:
     """T, of lengths or of a mask."""
-    if lengths.dim() == 2:
-        return lengths.shape[1]
-    return int(lengths.max()) if lengths.numel() else 0
-
-
-def _as_counts(segments: Tensor | Sequence[int] | None, batch: int, most: int, device: torch.device) -> Tensor:
-    """How many segments each example has, (B,)."""
-    counts = torch.full((batch,), most) if segments is None else torch.as_tensor(segments)
-    if counts.is_floating_point() or counts.dtype == torch.bool:
-        raise TypeError(f"segments: got {counts.dtype}, but wanted integers (B,)")
-    if counts.shape != (batch,):
-        raise ValueError(f"segments: got shape {tuple(counts.shape)}, but wanted ({batch},), one for each example")
-    wrong = (counts < 0) | (counts > most)
-    if wrong.any():
-        b = int(wrong.int().argmax())
-        raise ValueError(f"segments: segments[{b}] is {int(counts[b])}, but wanted 0 to {most}, the segments named")
-    return counts.to(device=device, dtype=torch.int64)
+    if lengths is None:
+        raise ValueError("lengths: got None, but they are wanted where neither boundary nor frames are given")
+    given = torch.as_tensor(lengths)
+    return given.shape[1] if given.dim() == 2 else int(given.max()) if given.numel() else 0

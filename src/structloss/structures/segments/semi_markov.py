@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -12,22 +12,14 @@ from torch import Tensor
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import UNKNOWN, Labels, String, as_lengths, as_strings, is_sets
-from structloss.structures.base import Found, Strata, Structure
-from structloss.structures.checks import at_least_float32, check_over, check_scale, check_shape
-from structloss.structures.graph.lattice import Lattice
-from structloss.structures.segments.explicit import ExplicitGraph, marks_of
-from structloss.structures.segments.parts import Parts, limits_of
-from structloss.structures.segments.segmental import Segmental, check_alike, check_scores, longest_duration
+from structloss.structures.base import Strata
+from structloss.structures.checks import check_over, check_scale, check_shape
+from structloss.structures.segments import explicit
+from structloss.structures.segments.parts import Added, Parts, covering, limits_of
+from structloss.structures.segments.segmental import Segmental, as_scores, longest_duration, sizes_of
 
 _AGREEMENT = Agreement()
-
-
-class _Added(NamedTuple):
-    """A loss over what is written, None for agreement with it, its references, and a scale."""
-
-    loss: MachineLoss | None
-    strings: list[String]
-    scale: float
+_AXES = {"boundary": "BTK", "frames": "BTK", "durations": "KD BKD", "transitions": "KK", "start": "K", "end": "K"}
 
 
 class SemiMarkov(Segmental):
@@ -69,9 +61,6 @@ class SemiMarkov(Segmental):
         tensor([0.7045])
     """
 
-    _added: tuple["_Added", ...]  # what losses over strings add, through the explicit graph
-    _explicit: ExplicitGraph
-
     def __init__(
         self,
         boundary: Tensor | None = None,
@@ -84,50 +73,31 @@ class SemiMarkov(Segmental):
         min_duration: int = 1,
         max_duration: int | None = None,
     ) -> None:
-        shared = {"durations": durations, "transitions": transitions, "start": start, "end": end}
-        named = {"boundary": boundary, "frames": frames, **shared}
-        scores = {name: x for name, x in named.items() if x is not None}
+        named = {"boundary": boundary, "frames": frames, "durations": durations}
+        named |= {"transitions": transitions, "start": start, "end": end}
+        given = {name: x for name, x in named.items() if x is not None}
         if boundary is None and frames is None:
             raise ValueError("frames: got None, but wanted boundary, frames, or both")
-        check_alike(scores)
-        like = next(iter(scores.values()))
-        if like.dim() != 3 or like.shape[2] == 0:
-            name = next(iter(scores))
-            raise ValueError(f"{name}: got shape {tuple(like.shape)}, but wanted (B, T, K) with K at least 1")
-        batch, T, K = like.shape
-        dtype, device = at_least_float32(like).dtype, like.device
+        sizes = sizes_of(given, _AXES, empty="BT")
+        batch, T, K = sizes["B"], sizes["T"], sizes["K"]
+        longest = longest_duration(sizes, min_duration, max_duration)
+        device = next(iter(given.values())).device
         own_lengths = as_lengths(lengths, batch, T, device)
-        within = (torch.arange(T, device=device) < own_lengths[:, None])[:, :, None]
-        all_of_it = torch.ones((), dtype=torch.bool, device=device)
-        given = {} if durations is None else {"durations": durations.shape[-1]}
-        D = longest_duration(given, T, min_duration, max_duration)
-        shapes = {"boundary": (batch, T, K), "frames": (batch, T, K), "transitions": (K, K), "start": (K,), "end": (K,)}
-        if durations is not None:
-            shared_durations = durations.dim() == 2
-            shapes["durations"] = (K, durations.shape[-1]) if shared_durations else (batch, K, durations.shape[-1])
-        checked = {
-            name: check_scores(x, name, shapes[name], within if x.dim() == 3 and name != "durations" else all_of_it).to(
-                dtype
-            )
-            for name, x in scores.items()
-        }
-        zeros = torch.zeros(1, device=device, dtype=dtype)
-        rows = [checked.get("start", zeros.expand(K))[None], checked.get("transitions", zeros.expand(K, K))]
-        ends = [zeros, checked.get("end", zeros.expand(K))]
+        inside = torch.arange(T, device=device) < own_lengths[:, None]
+        scores = as_scores(given, _AXES, sizes, dict.fromkeys(("boundary", "frames"), inside[:, :, None]))
         self._parts = Parts(
-            opening=checked.get("boundary", zeros.expand(batch, T, K)),
-            frames=checked.get("frames", zeros.expand(batch, T, K)),
-            durations=checked.get("durations", zeros.expand(K, D))[..., :D].expand(batch, K, D).transpose(1, 2),
+            opening=scores["boundary"],
+            frames=scores["frames"],
+            durations=scores["durations"][..., :longest].expand(batch, K, longest).transpose(1, 2),
             rates=None,
-            transitions=torch.cat(rows).expand(batch, K + 1, K),
-            final=torch.cat(ends).expand(batch, K + 1),
+            transitions=torch.cat([scores["start"][None], scores["transitions"]]).expand(batch, K + 1, K),
+            final=torch.nn.functional.pad(scores["end"], (1, 0)).expand(batch, K + 1),
             lengths=own_lengths,
-            limits=limits_of(torch.zeros((batch, T), dtype=torch.bool, device=device), own_lengths),
+            limits=limits_of(torch.zeros_like(inside), own_lengths),
             counts=torch.zeros_like(own_lengths),
             shortest=min_duration,
             longest_first=True,
         )
-        self._only, self._added, self._explicit = None, (), ExplicitGraph()
 
     @property
     def num_labels(self) -> int:
@@ -157,9 +127,6 @@ class SemiMarkov(Segmental):
     def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
         return torch.where(exists[:, :, None], choices, -1)
 
-    def _strings(self, y: Tensor) -> list[list[int]]:
-        return [[label for label in row if label >= 0] for row in y.tolist()]
-
     def frame_labels(self, y: Tensor) -> Tensor:
         """The label of the segment that covers each frame, (..., B, T), -1 beyond a length; what is unknown stays so.
 
@@ -168,70 +135,31 @@ class SemiMarkov(Segmental):
             >>> sl.SemiMarkov(torch.zeros(1, 5, 3)).frame_labels(torch.tensor([[2, -1, -1, 0, -1]]))
             tensor([[2, 2, 2, 0, 0]])
         """
-        within = self._parts.within
-        places = torch.arange(y.shape[-1], device=y.device)
-        since = torch.where((y != -1) & within, places, 0).cummax(-1).values if y.shape[-1] else y
-        return torch.where(within, y.gather(-1, since), -1)
+        return covering(y, self._parts.within)
 
     # --- Losses that read what is written: through the explicit graph ------------------------------------------------
 
-    @property
-    def _graph(self) -> Lattice:
-        lattice = self._explicit.lattice(self._parts)
-        for loss, strings, scale in self._added:
-            lattice = lattice.given(strings) if loss is None else lattice.augment(loss, strings, scale)
-        return lattice
-
-    def __getitem__(self, examples: int | slice | Tensor) -> Self:
-        part, index = super().__getitem__(examples), self._example_numbers(examples).tolist()
-        part._added = tuple(added._replace(strings=[added.strings[b] for b in index]) for added in self._added)
-        return part
-
     def _times(self, factor: float) -> Self:
-        scaled = super()._times(factor)
-        scaled._added = tuple(added._replace(scale=factor * added.scale) for added in self._added)
-        return scaled
+        scaled = super()._times(factor)._parts
+        added = tuple(own._replace(scale=factor * own.scale) for own in scaled.added)
+        return self._like(replace(scaled, added=added))
 
     def _score(self, choices: Tensor) -> Tensor:
         total = super()._score(choices)
-        for loss, strings, scale in self._added:
-            distance = (loss or _AGREEMENT).distance
-            written = [[np.array(y, np.int64) for y in self._strings(marks)] for marks in choices]
-            values = [[distance(y, r) for y, r in zip(row, strings, strict=True)] for row in written]
+        for loss, strings, scale in self._parts.added:
+            rows = choices.cpu().numpy()
+            values = [[loss.distance(y[y >= 0], r) for y, r in zip(row, strings, strict=True)] for row in rows]
             losses = torch.tensor(values, dtype=total.dtype, device=total.device)
             total = torch.where(losses.isinf(), -math.inf, total + scale * losses.nan_to_num(0.0, 0.0, 0.0))
         return total
 
-    def _best(self, k: int) -> Found:
-        if not self._added:
-            return super()._best(k)
-        paths, exists = self._graph._best(k)
-        return Found(marks_of(paths, self._parts), exists)
-
-    def _draw(self, n: int, generator: torch.Generator | None) -> Found:
-        if not self._added:
-            return super()._draw(n, generator)
-        paths, exists = self._graph._draw(n, generator)
-        return Found(marks_of(paths, self._parts), exists)
-
-    def _log_partition(self) -> Tensor:
-        return self._graph.log_partition() if self._added else super()._log_partition()
-
-    def _marginals(self) -> Tensor:
-        return Structure._marginals(self) if self._added else super()._marginals()
-
-    def _expectation(self, other: Self) -> Tensor:
-        if not self._added and not other._added:
-            return super()._expectation(other)
-        return self._graph.expectation(other._graph)
-
     def strata(self, loss: Loss, reference: Labels, lowest: bool = False) -> Strata:
-        if not isinstance(loss, MachineLoss):
-            if self._added:
-                raise NotImplementedError("strata: of a loss over frames, where another reads what is written")
-            return super().strata(loss, reference, lowest)
-        losses, paths, exists = self._graph.strata(loss, self._written(reference), lowest)
-        return Strata(losses, self._outputs(marks_of(paths, self._parts), exists), exists)
+        if isinstance(loss, MachineLoss):
+            losses, marks, exists = explicit.strata(self._parts, loss, self._written(reference), lowest)
+            return Strata(losses, self._outputs(marks, exists), exists)
+        if self._parts.added:
+            raise NotImplementedError("strata: of a loss over frames, where another reads what is written")
+        return super().strata(loss, reference, lowest)
 
     def _written(self, reference: Labels) -> list[String]:
         """The labels of the segments of a reference: a list of them, or marks (B, T)."""
@@ -267,15 +195,10 @@ class SemiMarkov(Segmental):
             [[1, 0]]
         """
         check_scale(scale)
+        p = self._parts
         if isinstance(loss, MachineLoss):
-            return self._with(_Added(loss, self._written(reference), scale))
-        p, costs = self._parts, self._costs(loss, reference, self._parts.opening.dtype)
-        return self._like(replace(p, frames=p.frames + scale * costs))
-
-    def _with(self, added: "_Added") -> Self:
-        augmented = self._like(self._parts)
-        augmented._added = (*self._added, added)
-        return augmented
+            return self._like(replace(p, added=(*p.added, Added(loss, self._written(reference), scale))))
+        return self._like(replace(p, frames=p.frames + scale * self._costs(loss, reference, p.frames.dtype)))
 
     def _costs(self, loss: Loss, reference: Labels, dtype: torch.dtype) -> Tensor:
         """(B, T, K)"""
@@ -307,7 +230,7 @@ class SemiMarkov(Segmental):
             tensor([[ 1, -1,  0]])
         """
         if is_sets(reference) or not isinstance(reference, Tensor | np.ndarray):
-            return self._with(_Added(None, self._written(reference), 0.0))
+            return self.augment(_AGREEMENT, reference, 0.0)
         p, marks = self._parts, self._reference(reference)
         labels = torch.arange(self.num_labels, device=marks.device)
         elsewhere = (marks != UNKNOWN)[:, :, None] & (labels != marks[:, :, None]) & p.within[:, :, None]
