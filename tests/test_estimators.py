@@ -56,7 +56,7 @@ def test_every_objective_learns(objective: str) -> None:
 
 def test_direct_loss_starts_from_another_objectives_weights_or_learns_little() -> None:
     """From weights of 0 both its outputs are the same but for ties, so that it moves slowly; it must move."""
-    tagger = ChainTagger("direct:epsilon=4", max_iter=15, learning_rate=0.3, tol=0.0).fit(*TRAIN)
+    tagger = ChainTagger("direct:epsilon=4", max_iter=15, learning_rate=0.3, tol=0.0, batch_size=16).fit(*TRAIN)
     assert tagger.loss_curve_[-1] <= tagger.loss_curve_[0]
 
 
