@@ -44,8 +44,11 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc]
         class_weight: what a wrong label costs, by the label that is right: {label: weight}, 1 for those it lacks, or
             "balanced", tokens / (labels * tokens of that label). It multiplies the costs of the Hamming loss; so it is
             for objectives that have a loss ("softmax-margin", "hinge", "risk", ...), not for "nll" and "perceptron".
+            Under "risk" and "direct" an error counts so much; margins ("softmax-margin", "hinge") are widened by it,
+            which need not turn the answer where features say little.
         solver: "adagrad", mini-batches, the fastest on sparse features; "adam", mini-batches; "lbfgs", all sentences at
             once, for objectives that are smooth (nll, softmax-margin, risk).
+            With mini-batches the weights are the mean of those after each pass, pass p counted p times.
         max_iter: passes over the sentences (for "lbfgs", steps).
         learning_rate: of "adagrad" and "adam".
         batch_size: sentences in a mini-batch; None: a fiftieth of all, but 8 to 64.
@@ -114,6 +117,8 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc]
             X, y: sentences and their labels.
             sample_weight: a number for each sentence, that its objective is multiplied by; by default 1.
         """
+        if self.max_iter < 1:
+            raise ValueError(f"max_iter: got {self.max_iter!r}, but wanted at least 1")
         if not self.C > 0:
             raise ValueError(f"C: got {self.C!r}, but wanted a number above 0")
         if self.solver not in SOLVERS:
@@ -137,8 +142,10 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc]
                 value = solver.run(objective)
             finally:
                 objective.reduction = before
+            solver.note(len(self.objective_curve_) + 1)
             if self._is_last(value / len(corpus), corpus, loss, begin):
                 break
+        solver.finish()
         self.n_iter_ = len(self.objective_curve_)
         return self
 

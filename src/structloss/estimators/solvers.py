@@ -42,6 +42,20 @@ class Solver(ABC):
     def _step(self, sentences: int) -> None:
         self.optimizer.step()
 
+    @torch.no_grad()
+    def note(self, passes: int) -> None:
+        """Take the weights after pass number `passes` into their mean, in which pass p counts p times."""
+        if passes == 1:
+            self.means = [p.clone() for p in self.parameters]
+        for mean, p in zip(self.means, self.parameters, strict=True):
+            mean.lerp_(p, 2 / (passes + 1))
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Give the model that mean: the last weights alone depend on which sentences came last."""
+        for mean, p in zip(self.means, self.parameters, strict=True):
+            p.copy_(mean)
+
     def _value(self, batch: Batch, objective: Objective) -> Tensor:
         values: Tensor = objective(self.model(batch), batch.labels)
         return values.sum() if batch.weights is None else (batch.weights * values).sum()
@@ -82,6 +96,12 @@ class LBFGS(Solver):
         order = np.argsort(self.corpus.sizes, kind="stable")
         for i in range(0, len(order), 256):
             yield self.corpus.batch(order[i : i + 256])
+
+    def note(self, passes: int) -> None:
+        """Nothing: no step depends on an order of the sentences."""
+
+    def finish(self) -> None:
+        """The last weights are the best."""
 
     def run(self, objective: Objective) -> float:
         def closure() -> float:
