@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("sklearn", reason="scikit-learn (the extra sklearn) is not installed")
 
@@ -14,7 +15,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import structloss as sl
-from structloss.estimators import ChainTagger
+from structloss.estimators import ChainTagger, chunk_f1_scorer
+from structloss.estimators.class_weights import class_costs
+from structloss.tasks.sparse import FeatureIndex
 
 
 def made(n: int, seed: int) -> tuple[list, list]:
@@ -56,7 +59,7 @@ def test_every_objective_learns(objective: str) -> None:
 
 def test_direct_loss_starts_from_another_objectives_weights_or_learns_little() -> None:
     """From weights of 0 both its outputs are the same but for ties, so that it moves slowly; it must move."""
-    tagger = ChainTagger("direct:epsilon=4", max_iter=15, learning_rate=0.3, tol=0.0).fit(*TRAIN)
+    tagger = ChainTagger("direct:epsilon=4", max_iter=15, learning_rate=0.3, tol=0.0, batch_size=16).fit(*TRAIN)
     assert tagger.loss_curve_[-1] <= tagger.loss_curve_[0]
 
 
@@ -135,6 +138,7 @@ def test_features_and_labels_that_training_lacks() -> None:
 def test_bad_arguments_are_named() -> None:
     for settings, sentence in (
         ({"C": 0}, "C: got 0"),
+        ({"max_iter": 0}, "max_iter: got 0"),
         ({"solver": "newton"}, "solver: got 'newton', but wanted one of adagrad"),
     ):
         with pytest.raises(ValueError, match=sentence):
@@ -145,3 +149,92 @@ def test_bad_arguments_are_named() -> None:
         ChainTagger().fit([[["a"]]], [["A"], ["B"]])
     with pytest.raises(ValueError, match="X: got no sentence"):
         ChainTagger().fit([], [])
+
+
+def test_class_weights_are_costs_of_the_label_that_is_right() -> None:
+    ambiguous = [[["x"]]] * 40, [["A"]] * 30 + [["B"]] * 10  # nothing tells them apart but how many there are
+    settings = {"objective": "risk", "max_iter": 40, "C": 10.0, "tol": 0.0}
+    assert ChainTagger(**settings).fit(*ambiguous).predict([[["x"]]]) == [["A"]]
+    assert ChainTagger(**settings, class_weight={"B": 20.0}).fit(*ambiguous).predict([[["x"]]]) == [["B"]]
+    labels = np.array([0] * 30 + [1] * 10)
+    for weights, wanted in (("balanced", [[0, 40 / 60], [2, 0]]), ({"B": 3.0}, [[0, 1], [3, 0]])):
+        loss = class_costs(weights, sl.Hamming(), "hinge", ["A", "B"], labels)
+        assert loss.costs.numpy() == pytest.approx(np.array(wanted))
+    own = sl.Hamming(torch.tensor([[0.0, 2.0], [5.0, 0.0]]), normalize=True)
+    loss = class_costs({"B": 3.0}, own, "risk", ["A", "B"], labels)
+    assert loss.costs.tolist() == [[0, 2], [15, 0]]
+    assert loss.normalize
+    for settings, sentence in (
+        ({"objective": "nll"}, "class_weight: got 'balanced' with the objective 'nll', .*softmax-margin, hinge"),
+        ({"objective": "hinge", "loss": "edit"}, "class_weight: got the loss Edit"),
+        ({"objective": "hinge", "class_weight": "even"}, "class_weight: got 'even'"),
+        ({"objective": "hinge", "class_weight": {"Z": 1}}, "class_weight: got the label 'Z', but y has A, B"),
+        ({"objective": "hinge", "class_weight": {"A": -1}}, "wanted finite numbers from 0"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            ChainTagger(**{"class_weight": "balanced"} | settings).fit(*TRAIN)
+
+
+def test_a_weight_of_two_is_the_sentence_twice() -> None:
+    X, y = TRAIN[0][:10], TRAIN[1][:10]
+    settings = {"solver": "lbfgs", "max_iter": 30, "tol": 0.0}
+    weighted = ChainTagger(**settings).fit(X, y, sample_weight=[2.0, 0.0, *[1.0] * 8])
+    repeated = ChainTagger(**settings).fit([X[0], X[0], *X[2:]], [y[0], y[0], *y[2:]])
+    names = [weighted.feature_names_in_.tolist().index(name) for name in repeated.feature_names_in_]
+    assert weighted.coef_[:, names] == pytest.approx(repeated.coef_, abs=1e-3)
+    for bad in ([1.0], [-1.0] * 10):
+        with pytest.raises(ValueError, match=r"sample_weight: got shape .* but wanted \(10,\)"):
+            ChainTagger().fit(X, y, sample_weight=bad)
+
+
+def test_weights_give_the_scores_of_labels() -> None:
+    tagger = ChainTagger(max_iter=4).fit(*TRAIN)
+    F, K = len(tagger.feature_names_in_), len(tagger.classes_)
+    assert tagger.coef_.shape == (K, F)
+    assert tagger.transitions_.shape == (K, K)
+    assert tagger.n_iter_ == len(tagger.objective_curve_) == 4
+    x = [["w=a", "bias"], ["w=silent", "bias"]]
+    has = np.array([[name in token for name in tagger.feature_names_in_] for token in x], np.float32)
+    scores = torch.from_numpy(has @ tagger.coef_.T + tagger.intercept_)[None]
+    rest = (torch.from_numpy(w) for w in (tagger.transitions_, tagger.start_, tagger.end_))
+    wanted = sl.Chain.from_emissions(scores, *rest).marginals().sum(2)[0]
+    assert tagger.predict_proba([x])[0] == pytest.approx(wanted.numpy(), abs=1e-5)
+    table = tagger.top_features(1)
+    assert {(label, name) for label, name, weight in table if weight > 0} <= {("A", "w=a"), ("B", "w=b")}
+    assert len(table) == K
+    with pytest.raises(NotFittedError):
+        ChainTagger().coef_  # noqa: B018
+
+
+def test_top_features_are_drawn() -> None:
+    pytest.importorskip("matplotlib")
+    figure = ChainTagger(max_iter=2).fit(*TRAIN).top_features(3).plot()
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["A", "B"]
+
+
+def test_grid_search_over_losses_and_chunk_f1() -> None:
+    X = [[["w=in"], ["w=New"], ["w=York"]], [["w=New"], ["w=York"]], [["w=in"]]] * 4
+    y = [["O", "B-LOC", "I-LOC"], ["B-LOC", "I-LOC"], ["O"]] * 4
+    losses = ["hamming", sl.EditDistance(cap=2), sl.Hamming(torch.ones(3, 3) - torch.eye(3))]
+    search = GridSearchCV(ChainTagger("softmax-margin"), {"loss": losses}, scoring=chunk_f1_scorer, cv=2).fit(X, y)
+    assert search.best_score_ == 1.0
+    assert not np.isnan(search.cv_results_["mean_test_score"]).any()
+
+
+def test_text_in_place_of_features_is_refused() -> None:
+    tagger = ChainTagger(max_iter=1).fit(*TRAIN)
+    for bad, where in (([["the", "dog"]], r"X\[0\]\[0\] is the text 'the'"), (["the dog"], r"X\[0\] is the text")):
+        with pytest.raises(TypeError, match=where + r".*\[\['word=the'\], \.\.\.\]"):
+            tagger.predict(bad)
+        with pytest.raises(TypeError, match=where):
+            ChainTagger().fit(bad, [["A"] * len(bad[0])])
+
+
+def test_features_that_are_rare_or_weighted() -> None:
+    index, tokens = FeatureIndex.read([[["a", "b"], []], [["a"], ["c", "a"]]], min_count=2)
+    assert index.names == ["a"]
+    assert tokens.ids.tolist() == [0, 0, 0]
+    assert list(zip(tokens.begin.tolist(), tokens.end.tolist(), strict=True)) == [(0, 1), (1, 1), (1, 2), (2, 3)]
+    index, tokens = FeatureIndex.read([[{"a": 0.5, "b": True}]])
+    assert tokens.values.tolist() == [0.5, 1.0]
+    assert index.tokens([["b"], {"a": 2, "z": 3}]).values.tolist() == [1.0, 2.0]

@@ -86,7 +86,7 @@ def objective_of(text: str | Objective, loss: str | Loss = "hamming", labels: Se
     return objective
 
 
-def default_objective(loss: str | None) -> str:
+def default_objective(loss: str | Loss | None) -> str:
     """What to train on where nobody says: the likelihood, or, where a loss is named, the objective that suits it.
 
     Example:
@@ -94,7 +94,9 @@ def default_objective(loss: str | None) -> str:
         >>> default_objective(None), default_objective("f1"), default_objective("edit:cap=3")
         ('nll', 'hinge', 'softmax-margin')
     """
-    return "nll" if loss is None else LOSSES.get(split(loss, "loss")[0], Loss).objective
+    if loss is None or isinstance(loss, Loss):
+        return "nll" if loss is None else loss.objective
+    return LOSSES.get(split(loss, "loss")[0], Loss).objective
 
 
 def build(kind: type[Any], settings: dict[str, Any], where: str) -> Any:

@@ -140,8 +140,9 @@ class Objective(nn.Module):
         weights: dict[str, float] = {}
         for part in self.modules():
             if isinstance(loss := getattr(part, "loss", None), Loss):
-                part.loss = loss.following(metrics)
-                weights |= part.loss.weights
+                following = loss.following(metrics)
+                setattr(part, "loss", following)  # noqa: B010  # a module's attributes are tensors to the type checker
+                weights |= following.weights
         return weights
 
     @property

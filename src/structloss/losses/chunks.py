@@ -144,10 +144,10 @@ class CorpusFBeta(ChunkErrors, name="fbeta"):
     .. math:: \text{miss} = 2 - \tfrac{2F}{1 + \beta^2}, \quad \text{false\_alarm} = \tfrac{2F}{1 + \beta^2}, \qquad
               F = \frac{(1 + \beta^2) \, |R \cap Y|}{\beta^2 |R| + |Y|}
 
-    :math:`F_\beta` of a whole corpus is no sum over sentences, but it is pseudo-linear: where it is highest, it is so for the
-    linear loss with these weights (Parambath et al. 2014). So F on development data gives the weights, these a better F, and
-    a few rounds are enough: `following` makes the next loss from what was reached. `structloss train tagging --loss f1` and
-    `ChainTagger(loss="f1")` do that after each pass.
+    :math:`F_\beta` of a whole corpus is no sum over sentences, but it is pseudo-linear: where it is highest, the linear
+    loss with these weights is lowest (Parambath et al. 2014). So F on development data gives the weights, these a
+    better F, and a few rounds are enough: `following` makes the next loss from what was reached.
+    `structloss train tagging --loss f1` and `ChainTagger(loss="f1")` do that after each pass.
 
     Args:
         labels: the names of labels 0, 1, ..., as for `ChunkErrors`.
@@ -185,7 +185,7 @@ class CorpusFBeta(ChunkErrors, name="fbeta"):
         return {"miss": self.miss, "false_alarm": self.false_alarm}
 
     def following(self, metrics: Mapping[str, float]) -> "CorpusFBeta":
-        """With the weights that belong to the `precision` and `recall` that were reached; itself, of no chunks at all."""
+        """With the weights that belong to the `precision` and `recall` that were reached, if there are any."""
         if "precision" not in metrics:
             return self
         precision, recall = metrics["precision"], metrics["recall"]

@@ -1,8 +1,9 @@
 """Sparse features: strings that a token has or has not, numbered, and a linear layer over them."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -31,23 +32,41 @@ def _named(name: str, value: Any) -> tuple[str, float]:
 
 @dataclass(frozen=True)
 class SparseTokens:
-    """The features of many tokens: those of token n are ids[begin[n]:begin[n + 1]]; values of size 0 are all 1."""
+    """The features of many tokens: those of token n are ids[begin[n]:end[n]]; values of size 0 are all 1.
 
-    ids: NDArray[np.int64]
+    begin and end are (N,), or (B, T) for a batch of sentences, where padding has no features.
+    """
+
+    ids: NDArray[np.int32]
     values: NDArray[np.float32]
     begin: NDArray[np.int64]
+    end: NDArray[np.int64]
 
     def __len__(self) -> int:
-        return len(self.begin) - 1
+        return len(self.begin)
 
     @classmethod
-    def joined(cls, parts: Sequence["SparseTokens"]) -> "SparseTokens":
-        """All of them in a row."""
-        begin = np.concatenate([np.zeros(1, np.int64), *(np.diff(x.begin) for x in parts)]).cumsum()
-        return cls(
-            np.concatenate([np.zeros(0, np.int64), *(x.ids for x in parts)]),
-            np.concatenate([np.zeros(0, np.float32), *(x.values for x in parts)]),
-            begin,
+    def of(cls, ids: NDArray[np.int32], values: NDArray[np.float32], counts: NDArray[np.int64]) -> "SparseTokens":
+        """Tokens in a row, with `counts` (N,) features each."""
+        end = counts.cumsum()
+        return cls(ids, values, end - counts, end)
+
+    @classmethod
+    def padded(cls, sentences: Sequence["SparseTokens"]) -> "SparseTokens":
+        """Sentences as the rows of a batch (B, T)."""
+        shape = len(sentences), max((len(x) for x in sentences), default=0)
+        begin, end, offset = np.zeros(shape, np.int64), np.zeros(shape, np.int64), 0
+        for row, x in enumerate(sentences):
+            begin[row, : len(x)], end[row, : len(x)] = x.begin + offset, x.end + offset
+            offset += len(x.ids)
+        ids = np.concatenate([np.zeros(0, np.int32), *(x.ids for x in sentences)])
+        return cls(ids, np.concatenate([np.zeros(0, np.float32), *(x.values for x in sentences)]), begin, end)
+
+    def take(self, tokens: NDArray[np.int64]) -> "SparseTokens":
+        """These tokens, -1 for padding, as an array of any shape; the features stay where they are."""
+        inside = tokens >= 0
+        return SparseTokens(
+            self.ids, self.values, np.where(inside, self.begin[tokens], 0), np.where(inside, self.end[tokens], 0)
         )
 
 
@@ -57,8 +76,8 @@ class FeatureIndex:
     Example:
         >>> from structloss.tasks.sparse import FeatureIndex
         >>> index = FeatureIndex.of([[["word=a", "first"], ["word=b"]], [["word=a"]]], min_count=2)
-        >>> index.names, index.tokens([["word=b"], ["word=a", "first"]]).ids
-        (['word=a'], array([0]))
+        >>> index.names, index.tokens([["word=b"], ["word=a", "first"]]).ids.tolist()
+        (['word=a'], [0])
     """
 
     def __init__(self, names: Sequence[str], weighted: bool = False) -> None:
@@ -68,40 +87,59 @@ class FeatureIndex:
     @classmethod
     def of(cls, sentences: Iterable[Sequence[Token]], min_count: int = 1) -> "FeatureIndex":
         """From sentences, in the order features are first seen."""
-        counts: Counter[str] = Counter()
-        weighted = False
-        for sentence in sentences:
-            for token in sentence:
-                if isinstance(token, Mapping):
-                    for name, value in named(token):
-                        counts[name] += 1
-                        weighted = weighted or value != 1.0
-                else:
-                    counts.update(token)
-        return cls([name for name, count in counts.items() if count >= min_count], weighted)
+        return cls.read(sentences, min_count)[0]
+
+    @classmethod
+    def read(cls, sentences: Iterable[Sequence[Token]], min_count: int = 1) -> "tuple[FeatureIndex, SparseTokens]":
+        """The index and, in a row, all tokens of the sentences that it is from. Cost: one look-up for each feature."""
+        numbers: defaultdict[str, int] = defaultdict()
+        numbers.default_factory = numbers.__len__  # who is asked for the first time gets the next number
+        tokens = _encoded(chain.from_iterable(sentences), numbers.__getitem__)
+        names = list(numbers)
+        if min_count > 1:
+            kept = np.bincount(tokens.ids, minlength=len(names)) >= min_count
+            names = [name for name, enough in zip(names, kept.tolist(), strict=True) if enough]
+            tokens = _kept(tokens, np.where(kept, kept.cumsum() - 1, -1)[tokens.ids])
+        return cls(names, bool(tokens.values.size)), tokens
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def tokens(self, sentence: Sequence[Token]) -> SparseTokens:
+    def tokens(self, sentence: Iterable[Token]) -> SparseTokens:
         """The features of a sentence's tokens, by number."""
         numbers = self._numbers
-        ids, values, begin = [], [], [0]
-        for token in sentence:
-            if self.weighted or isinstance(token, Mapping):
-                for name, value in named(token):
-                    if name in numbers:
-                        ids.append(numbers[name])
-                        values.append(value)
-            else:
-                ids.extend([numbers[name] for name in token if name in numbers])
-            begin.append(len(ids))
-        weights = np.array(values if self.weighted else [], np.float32)
-        return SparseTokens(np.array(ids, np.int64), weights, np.array(begin, np.int64))
+        tokens = _encoded(sentence, lambda name: numbers.get(name, -1))
+        if not self.weighted:
+            tokens = replace(tokens, values=np.zeros(0, np.float32))
+        elif not tokens.values.size:
+            tokens = replace(tokens, values=np.ones(len(tokens.ids), np.float32))
+        return _kept(tokens, tokens.ids) if len(tokens.ids) and tokens.ids.min() < 0 else tokens
+
+
+def _encoded(tokens: Iterable[Token], number: Callable[[str], int]) -> SparseTokens:
+    """Tokens with the numbers of their features; values only where one is not 1."""
+    rows = list(tokens)
+    if any(isinstance(token, Mapping) for token in rows):
+        pairs = [list(named(token)) for token in rows]
+        counts = np.fromiter(map(len, pairs), np.int64, len(pairs))
+        ids = np.fromiter((number(name) for row in pairs for name, _ in row), np.int32, counts.sum())
+        values = np.fromiter((value for row in pairs for _, value in row), np.float32, counts.sum())
+        return SparseTokens.of(ids, values if (values != 1.0).any() else values[:0], counts)
+    counts = np.fromiter(map(len, rows), np.int64, len(rows))
+    ids = np.fromiter(map(number, chain.from_iterable(rows)), np.int32, counts.sum())
+    return SparseTokens.of(ids, np.zeros(0, np.float32), counts)
+
+
+def _kept(tokens: SparseTokens, ids: NDArray[Any]) -> SparseTokens:
+    """Tokens in a row with other ids for their features, without those whose id is negative."""
+    inside = ids >= 0
+    before = np.append(0, inside.cumsum())
+    values = tokens.values[inside] if tokens.values.size else tokens.values
+    return SparseTokens(ids[inside].astype(np.int32), values, before[tokens.begin], before[tokens.end])
 
 
 class SparseLinear(nn.Module):
-    """Scores (N, K) of N tokens from their sparse features: the sum of the rows of `weight` (F, K).
+    """Scores (..., K) of tokens (...) from their sparse features: the sum of the rows of `weight` (F, K).
 
     Its gradient is a sparse tensor of the rows that were used (`sparse=True`), as torch.optim.Adagrad and SparseAdam
     take it, or a whole one.
@@ -119,25 +157,29 @@ class SparseLinear(nn.Module):
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, tokens: SparseTokens, sparse_gradient: bool) -> Tensor:
-        out = torch.empty(len(tokens), weight.shape[1], dtype=weight.dtype)
-        steps = len(tokens.ids) * (4 + weight.shape[1] // 4)
-        arrays = (tokens.ids, tokens.values, tokens.begin, weight.detach().numpy(), out.numpy())
-        run(sparse_kernels.gather, torch.get_num_threads(), len(tokens), steps, *arrays)
-        ctx.tokens, ctx.shape, ctx.sparse = tokens, weight.shape, sparse_gradient
+        labels = weight.shape[1]
+        begin, end = tokens.begin.reshape(-1), tokens.end.reshape(-1)
+        out = torch.empty(*tokens.begin.shape, labels, dtype=weight.dtype)
+        steps = int((end - begin).sum()) * (4 + labels // 4)
+        scores = out.numpy().reshape(-1, labels)
+        arrays = (tokens.ids, tokens.values, begin, end)
+        run(sparse_kernels.gather, torch.get_num_threads(), len(begin), steps, *arrays, weight.detach().numpy(), scores)
+        ctx.arrays, ctx.shape, ctx.sparse = arrays, weight.shape, sparse_gradient
         return out
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        t, (features, labels) = ctx.tokens, ctx.shape
-        rows = g.contiguous().numpy()
+        (ids, values, begin, end), (features, labels) = ctx.arrays, ctx.shape
+        rows = g.contiguous().numpy().reshape(-1, labels)
         if not ctx.sparse:
             whole = torch.zeros(features, labels, dtype=g.dtype)
-            sparse_kernels.scatter(t.ids, t.values, t.begin, rows, whole.numpy())
+            sparse_kernels.scatter(ids, values, begin, end, rows, np.zeros(0, np.int32), whole.numpy())
             return whole, None, None
-        found, places = np.empty(min(features, len(t.ids)), np.int64), np.empty(len(t.ids), np.int64)
-        count = sparse_kernels.distinct(t.ids, np.full(features, -1, np.int32), found, places)
+        place = np.full(features, -1, np.int32)
+        found = np.empty(min(features, int((end - begin).sum())), np.int64)
+        count = sparse_kernels.distinct(ids, begin, end, place, found)
         used = torch.zeros(count, labels, dtype=g.dtype)
-        sparse_kernels.scatter(places, t.values, t.begin, rows, used.numpy())
+        sparse_kernels.scatter(ids, values, begin, end, rows, place, used.numpy())
         index = torch.from_numpy(found[:count])[None]
         return torch.sparse_coo_tensor(index, used, (features, labels), check_invariants=False), None, None
 

@@ -7,14 +7,16 @@ from structloss.kernels.types import Array, Ints
 
 
 @kernel
-def gather(worker: int, workers: int, ids: Ints, values: Array, begin: Ints, weights: Array, out: Array) -> None:
-    """out[n] = the sum over i from begin[n] to begin[n + 1] of values[i] * weights[ids[i]] (N, K); no values: 1."""
+def gather(
+    worker: int, workers: int, ids: Ints, values: Array, begin: Ints, end: Ints, weights: Array, out: Array
+) -> None:
+    """out[n] = the sum over i from begin[n] to end[n] of values[i] * weights[ids[i]], (N, K); no values: 1."""
     N, K = out.shape
     for n in range(worker * N // workers, (worker + 1) * N // workers):
         row = out[n]
         for k in range(K):
             row[k] = 0.0
-        for i in range(begin[n], begin[n + 1]):
+        for i in range(begin[n], end[n]):
             source = weights[ids[i]]
             if values.size:
                 value = values[i]
@@ -26,13 +28,16 @@ def gather(worker: int, workers: int, ids: Ints, values: Array, begin: Ints, wei
 
 
 @kernel
-def scatter(places: Ints, values: Array, begin: Ints, gradient: Array, out: Array) -> None:
-    """The transpose: out[places[i]] += values[i] * gradient[n] (N, K) for the features i of token n."""
+def scatter(ids: Ints, values: Array, begin: Ints, end: Ints, gradient: Array, place: Ints, out: Array) -> None:
+    """The transpose: out[place[ids[i]]] += values[i] * gradient[n] (N, K) for the features i of token n.
+
+    With a place of size 0 features have their own rows: out[ids[i]].
+    """
     N, K = gradient.shape
     for n in range(N):
         row = gradient[n]
-        for i in range(begin[n], begin[n + 1]):
-            target = out[places[i]]
+        for i in range(begin[n], end[n]):
+            target = out[place[ids[i]] if place.size else ids[i]]
             if values.size:
                 value = values[i]
                 for k in range(K):
@@ -43,20 +48,18 @@ def scatter(places: Ints, values: Array, begin: Ints, gradient: Array, out: Arra
 
 
 @kernel
-def distinct(ids: Ints, stamp: Ints, found: Ints, places: Ints) -> int:
-    """found[:count] = the different ids in the order they come; places[i] = where ids[i] stands there.
+def distinct(ids: Ints, begin: Ints, end: Ints, place: Ints, found: Ints) -> int:
+    """found[:count] = the different ids of these tokens, in the order they come; place[found[i]] = i.
 
-    stamp (F,) is -1 everywhere, and is so again afterwards.
+    place (F,) is -1 everywhere before.
     """
     count = 0
-    for i in range(ids.shape[0]):
-        if stamp[ids[i]] < 0:
-            stamp[ids[i]] = count
-            found[count] = ids[i]
-            count += 1
-        places[i] = stamp[ids[i]]
-    for i in range(count):
-        stamp[found[i]] = -1
+    for n in range(begin.shape[0]):
+        for i in range(begin[n], end[n]):
+            if place[ids[i]] < 0:
+                place[ids[i]] = count
+                found[count] = ids[i]
+                count += 1
     return count
 
 
@@ -66,14 +69,16 @@ def adagrad(
 ) -> None:
     """One step of AdaGrad on the rows (n,) that gradient (n, K) is of, with the decay of the steps they missed.
 
-    weight, squares (F, K); last (F,) is the step up to which each row has decayed.
+    weight, squares (F, K); last (F,) is the step up to which each row has decayed. The penalty is taken at the weight
+    after the step, w' = w - pace * (g + missed * w') with pace = rate / sqrt(squares).
     """
     K = weight.shape[1]
     for i in range(rows.shape[0]):
         r = rows[i]
-        w, s, missed = weight[r], squares[r], decay * (step - last[r])
+        w, s, g = weight[r], squares[r], gradient[i]
+        missed = rate * decay * (step - last[r])
         for k in range(K):
-            s[k] += gradient[i, k] * gradient[i, k]
-            pace = rate / (np.sqrt(s[k]) + 1e-10)
-            w[k] = (w[k] - pace * gradient[i, k]) / (1.0 + pace * missed)
+            s[k] += g[k] * g[k]
+            root = np.sqrt(s[k]) + 1e-10
+            w[k] = (w[k] * root - rate * g[k]) / (root + missed)
         last[r] = step

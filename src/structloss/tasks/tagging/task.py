@@ -35,8 +35,7 @@ class SparseTagger(TaskModel):
 
     def structure(self, encoded: Sequence[SparseTokens]) -> Chain:
         lengths = [len(x) for x in encoded]
-        scores = self.emissions(SparseTokens.joined(encoded))
-        chain: Chain = self.chain(nn.utils.rnn.pad_sequence(scores.split(lengths), batch_first=True), lengths)
+        chain: Chain = self.chain(self.emissions(SparseTokens.padded(encoded)), lengths)
         return chain
 
     def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
