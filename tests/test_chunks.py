@@ -282,3 +282,30 @@ def test_constrained_chains_go_side_by_side(monkeypatch: pytest.MonkeyPatch) -> 
         found = layer(emissions, lengths).log_partition()
         monkeypatch.undo()
         assert torch.allclose(found, wanted, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("beta", [1.0, 2.0, 0.5])
+def test_at_the_fixed_point_the_highest_f_score_has_the_lowest_loss(beta: float) -> None:
+    """Parambath et al. 2014: among answers to a corpus, the one of highest F is best under the weights of its own F."""
+    generator = np.random.default_rng(3)
+    answers = []  # of a corpus of 30 chunks: how many are right, and made
+    for _ in range(200):
+        right = int(generator.integers(1, 30))
+        answers.append((right, right + int(generator.integers(0, 30))))
+    scores = [(1 + beta**2) * right / (beta**2 * 30 + made) for right, made in answers]
+    best = int(np.argmax(scores))
+    right, made = answers[best]
+    loss = sl.CorpusFBeta(["O", "B-X"], beta).following({"precision": right / made, "recall": right / 30})
+    assert loss.reached == pytest.approx(scores[best])
+    costs = [loss.miss * (30 - right) + loss.false_alarm * (made - right) for right, made in answers]
+    assert costs[best] == pytest.approx(min(costs))
+
+
+def test_weights_stay_where_nothing_was_measured_and_numbers_are_checked() -> None:
+    loss = sl.CorpusF1(["O", "B-X"], reached=0.25)
+    assert loss.following({"f1": 1.0}) is loss
+    assert loss.following({"precision": 0.0, "recall": 0.0}).weights == {"miss": 2.0, "false_alarm": 0.0}
+    with pytest.raises(ValueError, match="beta: got 0, but wanted a finite number above 0"):
+        sl.CorpusFBeta(["O", "B-X"], beta=0)
+    with pytest.raises(ValueError, match="reached: got 1.5, but wanted a number from 0 to 1"):
+        sl.CorpusF1(["O", "B-X"], reached=1.5)

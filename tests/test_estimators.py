@@ -238,3 +238,19 @@ def test_features_that_are_rare_or_weighted() -> None:
     index, tokens = FeatureIndex.read([[{"a": 0.5, "b": True}]])
     assert tokens.values.tolist() == [0.5, 1.0]
     assert index.tokens([["b"], {"a": 2, "z": 3}]).values.tolist() == [1.0, 2.0]
+
+
+def test_training_for_f1_weighs_misses_by_what_is_reached_on_held_out_sentences(capsys: pytest.CaptureFixture) -> None:
+    generator = np.random.default_rng(0)
+    X, y = [], []
+    for _ in range(60):  # names are rare, and their words doubtful: without the weights hardly any is found
+        words = generator.choice(["a", "b", "c", "x"], size=6, p=[0.3, 0.3, 0.2, 0.2])
+        X.append([[f"w={w}"] for w in words])
+        y.append(["B-N" if w == "x" and generator.random() < 0.45 else "O" for w in words])
+    likely, tagger = ChainTagger().fit(X, y), ChainTagger(loss="f1", verbose=True).fit(X, y)
+    assert chunk_f1_scorer(tagger, X, y) > 0.5 > 0.1 > chunk_f1_scorer(likely, X, y)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("F1 ")]
+    assert len(lines) == 10
+    assert "CorpusFBeta(2 labels, beta=1.0, reached=" in lines[-1]
+    with pytest.raises(ValueError, match="labels: got 'D', but wanted O, or one of"):
+        ChainTagger(loss="f1").fit([[["w=the"]]], [["D"]])

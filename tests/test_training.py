@@ -329,3 +329,28 @@ def test_what_is_impossible_is_skipped_and_counted_or_named(files: Path) -> None
     with pytest.raises(DataError, match=r"line \d+: objective: example \d+ has the value inf") as said:
         experiment(task, data, config, Picky(), files / "error", plan)
     assert str(said.value).split(": objective")[0] in twos
+
+
+def test_training_for_f1_follows_dev_and_is_resumed(files: Path) -> None:
+    task, data = TASKS["tagging"], Data.read(TASKS["tagging"], files / "train.txt", files / "dev.txt", None)
+    config = task.configure(data.train, dict(task.settings))
+    plan = Plan(lr=0.1, epochs=4, progress=False)
+
+    def objective() -> Objective:
+        return objective_of("hinge", "f1", config["labels"])
+
+    whole = experiment(task, data, config, objective(), files / "whole", plan)
+    assert whole is not None
+    for row in whole.history:
+        assert row["false_alarm"] == pytest.approx(row["dev_f1"])
+        assert row["miss"] == pytest.approx(2 - row["dev_f1"])
+    experiment(task, data, config, objective(), files / "parts", replace(plan, stop_after=2))
+    parts = experiment(task, data, config, objective(), files / "parts", replace(plan, resume=True))
+    assert parts is not None
+    assert parts.history == whole.history
+
+
+def test_a_loss_without_an_objective_is_trained_on(files: Path) -> None:
+    run("train", "tagging", "--train", files / "train.txt", "--loss", "f1", "--out", files / "m", "--epochs", 2)
+    made = json.loads((files / "m" / "result.json").read_text())["made"]
+    assert made["objective"].startswith("Hinge(")

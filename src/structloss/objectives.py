@@ -134,8 +134,8 @@ class Objective(nn.Module):
 
         Example:
             >>> import structloss as sl
-            >>> sl.Hinge(sl.CorpusF1(["O", "B-PER", "I-PER"])).follow({"precision": 0.9, "recall": 0.6})
-            {'miss': 1.28, 'false_alarm': 0.72}
+            >>> sl.Hinge(sl.CorpusF1(["O", "B-PER", "I-PER"])).follow({"precision": 0.5, "recall": 0.5})
+            {'miss': 1.5, 'false_alarm': 0.5}
         """
         weights: dict[str, float] = {}
         for part in self.modules():

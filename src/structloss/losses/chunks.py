@@ -158,10 +158,10 @@ class CorpusFBeta(ChunkErrors, name="fbeta"):
     Example:
         >>> import structloss as sl
         >>> loss = sl.CorpusFBeta(["O", "B-PER", "I-PER"])
-        >>> loss.following({"precision": 0.9, "recall": 0.6})
-        CorpusFBeta(3 labels, beta=1.0, reached=0.72)
-        >>> loss.following({"precision": 0.9, "recall": 0.6}).weights
-        {'miss': 1.28, 'false_alarm': 0.72}
+        >>> loss.following({"precision": 0.5, "recall": 0.5})
+        CorpusFBeta(3 labels, beta=1.0, reached=0.5)
+        >>> loss.following({"precision": 0.5, "recall": 0.5}).weights
+        {'miss': 1.5, 'false_alarm': 0.5}
     """
 
     objective = "hinge"

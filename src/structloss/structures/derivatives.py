@@ -145,7 +145,7 @@ def weighed(g: NDArray[Any], own: NDArray[Any], x: Tensor, owner: Maybe) -> Tens
     if owner is not None:
         own *= g[owner.numpy()]
     elif own.ndim > x.dim():  # the examples share it
-        own = g.astype(own.dtype, copy=False).dot(own.reshape(len(g), -1)).reshape(x.shape)
+        own = g.astype(own.dtype, copy=False).dot(own.reshape(len(g), x.numel())).reshape(x.shape)
     else:  # in place, to keep the peak at one array of gradients
         own *= g.reshape(-1, *(1,) * (own.ndim - 1))
     return torch.from_numpy(own).to(x.dtype)
