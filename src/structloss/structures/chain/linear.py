@@ -331,7 +331,7 @@ class LinearChain(Structure):
         if labels.dtype == torch.bool:
             return self._forbidding(~labels)
         if p.pinned is None:
-            return self._like(p.given(labels))
+            return self._like(p.given(labels, self._native))
         # What is asked twice must agree twice: a label that was fixed before stays fixed, and clashes forbid.
         clash = (p.pinned >= 0) & (labels >= 0) & (p.pinned != labels) & p.within
         both = self._like(p.replace(pinned=torch.where(p.pinned >= 0, p.pinned, labels)))

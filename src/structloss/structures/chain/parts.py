@@ -51,10 +51,10 @@ class Parts:
         changed.__dict__.pop("arrays", None)
         return changed
 
-    def given(self, pinned: Tensor) -> Self:
-        """With these labels only; arrays are shared."""
+    def given(self, pinned: Tensor, native: bool) -> Self:
+        """With these labels only; what the kernels of the native engine read is shared."""
         changed = self.replace(pinned=pinned)
-        if pinned.device.type == "cpu" and not torch.compiler.is_compiling():
+        if native and not torch.compiler.is_compiling():
             changed.__dict__["arrays"] = self.arrays._replace(pinned=pinned.contiguous().numpy())
         return changed
 
