@@ -51,7 +51,9 @@ class _SayOnce(event.Listener):
         if not self.said and module.startswith("structloss."):
             type(self).said = True
             print(
-                "structloss: compiling kernels for this machine (once, some seconds) ...", file=sys.stderr, flush=True
+                "structloss: compiling kernels for this machine, once for each kind of work: 5 to 40 seconds ...",
+                file=sys.stderr,
+                flush=True,
             )
 
     def on_end(self, happening: Any) -> None:
