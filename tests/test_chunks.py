@@ -307,5 +307,5 @@ def test_weights_stay_where_nothing_was_measured_and_numbers_are_checked() -> No
     assert loss.following({"precision": 0.0, "recall": 0.0}).weights == {"miss": 2.0, "false_alarm": 0.0}
     with pytest.raises(ValueError, match="beta: got 0, but wanted a finite number above 0"):
         sl.CorpusFBeta(["O", "B-X"], beta=0)
-    with pytest.raises(ValueError, match="reached: got 1.5, but wanted a number from 0 to 1"):
+    with pytest.raises(ValueError, match=r"reached: got 1\.5, but wanted a number from 0 to 1"):
         sl.CorpusF1(["O", "B-X"], reached=1.5)

@@ -93,3 +93,30 @@ def test_autocast_leaves_the_chain_in_float32(name: str, engine: str) -> None:
     for parameter in model.parameters():
         assert parameter.grad.isfinite().all()
     assert model.chain.transitions.grad.dtype == torch.float32
+
+
+def test_constraints_stand_in_a_model_that_is_loaded(tmp_path) -> None:
+    """transformers makes a model without content first, and fills in what a checkpoint has."""
+    config = transformers.BertConfig(
+        vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+
+    class Tagger(transformers.BertPreTrainedModel):
+        def __init__(self, config) -> None:
+            super().__init__(config)
+            self.bert = transformers.BertModel(config, add_pooling_layer=False)
+            self.chain = sl.ChainLayer(3, allowed=sl.iob_transitions(["O", "B-X", "I-X"]))
+            self.post_init()
+
+        def _init_weights(self, module: nn.Module) -> None:
+            super()._init_weights(module)
+            if isinstance(module, sl.ChainLayer):
+                module.reset_parameters()
+
+    Tagger(config).save_pretrained(tmp_path / "whole")
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "without a chain")
+    wants_inside = torch.tensor([[[0.0, 0.0, 9.0]] * 3])
+    for name in ("whole", "without a chain"):
+        loaded = Tagger.from_pretrained(tmp_path / name)
+        assert loaded.chain.transitions.abs().max() <= 0.1
+        assert loaded.chain(wants_inside).argmax().tolist() == [[1, 2, 2]]
