@@ -58,7 +58,7 @@ class ChunkLoss(MachineLoss):
 class ChunkErrors(ChunkLoss, name="chunk-errors"):
     r"""Chunks that are missed and made up: names that are not found, and words that are taken for names.
 
-    .. math:: L(y, r) = \text{miss} \cdot |R \setminus Y| + \text{false\_alarm} \cdot |Y \setminus R|
+    .. math:: L(y, r) = \text{miss} \cdot |R \setminus Y| + \text{false alarm} \cdot |Y \setminus R|
 
     where R and Y are the chunks, (type, begin, end), of the reference and of the answer. They are read as conlleval
     and seqeval (without `mode="strict"`) read them, which needs no scheme: B-X begins a chunk, and so does I-X where
@@ -141,7 +141,7 @@ class ChunkErrors(ChunkLoss, name="chunk-errors"):
 class CorpusFBeta(ChunkErrors, name="fbeta"):
     r"""ChunkErrors whose weights follow the F-score of a corpus, so that training ends at the highest one.
 
-    .. math:: \text{miss} = 2 - \tfrac{2F}{1 + \beta^2}, \quad \text{false\_alarm} = \tfrac{2F}{1 + \beta^2}, \qquad
+    .. math:: \text{miss} = 2 - \tfrac{2F}{1 + \beta^2}, \quad \text{false alarm} = \tfrac{2F}{1 + \beta^2}, \qquad
               F = \frac{(1 + \beta^2) \, |R \cap Y|}{\beta^2 |R| + |Y|}
 
     :math:`F_\beta` of a whole corpus is no sum over sentences, but it is pseudo-linear: where it is highest, the linear
