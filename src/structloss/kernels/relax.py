@@ -40,7 +40,7 @@ def relax(
     worker: int, workers: int, g: Graph, s: Slots, scores: Array, spans: Array, centres: Array, tolerance: float,
     most: int, r: Room, mu: Array, trial: Array, labels: Ints, best: Ints, certificate: Array, status: Ints,
 ) -> None:  # fmt: skip
-    """Solve every example to a gap relative to how far the bound is from its centre, or for as many sweeps as allowed.
+    """Solve every example to a gap relative to how far the bound is above its centre, at least a span, or give up.
 
     certificate[b] = value of mu, bound, the score of the best assignment met, mass of mu on forbidden cells. Where the
     answer is that assignment, mu is left to the caller.
@@ -85,7 +85,8 @@ def relax(
                 value, wrong = found, off
                 copy(trial, mu, g.labels[first], g.labels[last])
                 copy(trial, mu, g.cells[g.factors[b]], g.cells[g.factors[b + 1]])
-            allowance = tolerance * max(0.0, high - centres[b]) + 1e-12 * abs(high)
+            # An optimum may be near what is expected of a uniform answer, or below it where much is forbidden.
+            allowance = tolerance * max(span, high - centres[b]) + 1e-12 * abs(high)
             if low >= high - allowance:
                 value, wrong, status[b] = low, 0.0, INTEGRAL
                 break
