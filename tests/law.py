@@ -188,6 +188,10 @@ LOSSES = {
     "a sum of losses": LossCase(
         0.5 * sl.EditDistance() + sl.NGram(2), added((0.5, edit(1, 1, 1)), (1.0, ngram(2, 1.0))), "strings", sets=False
     ),
+    "ChunkErrors and EditDistance": LossCase(
+        2 * sl.ChunkErrors(NAMES, 1.5, 0.5) + 0.5 * sl.EditDistance(),
+        added((2.0, chunk_errors(1.5, 0.5)), (0.5, edit(1, 1, 1))), "strings", sets=False,
+    ),
     "EditDistance and Hamming": LossCase(
         sl.EditDistance() + 0.5 * sl.Hamming(), added((1.0, edit(1, 1, 1)), (0.5, hamming)), "strings"
     ),

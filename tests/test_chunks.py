@@ -309,3 +309,18 @@ def test_weights_stay_where_nothing_was_measured_and_numbers_are_checked() -> No
         sl.CorpusFBeta(["O", "B-X"], beta=0)
     with pytest.raises(ValueError, match=r"reached: got 1\.5, but wanted a number from 0 to 1"):
         sl.CorpusF1(["O", "B-X"], reached=1.5)
+
+
+def test_a_sum_follows_as_its_terms_do_and_keeps_the_small_machine() -> None:
+    labels = ["O", "B-X", "I-X", "B-Y", "I-Y"]
+    loss = 2 * sl.CorpusF1(labels) + sl.EditDistance(cap=2)
+    objective = sl.Hinge(loss)
+    assert objective.follow({"precision": 0.5, "recall": 0.5}) == {"miss": 1.5, "false_alarm": 0.5}
+    assert repr(objective.loss).startswith("2 * CorpusFBeta(5 labels, beta=1.0, reached=0.5)")
+    plain = sl.EditDistance() + sl.NGram(2)
+    assert plain.following({"precision": 0.5, "recall": 0.5}) is plain
+    references = [np.array([1, 2, 0, 3])]
+    twice, one = (loss.neighbours(references, [4], 5) for loss in (2 * sl.ChunkErrors(labels), sl.ChunkErrors(labels)))
+    np.testing.assert_array_equal(twice.pairs, 2 * one.pairs)
+    sizes = [x.rest.automaton(references[0], 5, 4).num_states for x in (twice, one)]
+    assert sizes[0] == sizes[1]

@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -166,6 +166,7 @@ class MachineSum(MachineLoss):
 
     def __init__(self, terms: Terms) -> None:
         super().__init__()
+        self._rests: dict[tuple[bool, ...], MachineSum] = {}
         self._terms: list[tuple[float, MachineLoss | LocalLoss]] = []
         for factor, loss in terms:
             if not isinstance(loss, MachineLoss | LocalLoss):
@@ -178,6 +179,30 @@ class MachineSum(MachineLoss):
 
     def __repr__(self) -> str:
         return shown(self.terms)
+
+    def following(self, metrics: Mapping[str, float]) -> "MachineSum":
+        """The sum of what follows; itself where nothing does, so that its machines stay."""
+        return MachineSum([(factor, loss.following(metrics)) for factor, loss in self._terms]) if self.weights else self
+
+    @property
+    def weights(self) -> dict[str, float]:
+        return {name: weight for _, loss in self._terms for name, weight in loss.weights.items()}
+
+    def neighbours(self, references: Sequence[String], lengths: Sequence[int], num_labels: int) -> Neighbours | None:
+        """Each term's, added up; what is left is the sum of what is left of each, the same one each time."""
+        found = [
+            loss.neighbours(references, lengths, num_labels) if isinstance(loss, MachineLoss) else None
+            for _, loss in self._terms
+        ]
+        apart = [(factor, part) for (factor, _), part in zip(self._terms, found, strict=True) if part is not None]
+        if not apart:
+            return None
+        rest: Terms = [
+            (f, loss if part is None else part.rest) for (f, loss), part in zip(self._terms, found, strict=True)
+        ]
+        which = tuple(part is not None for part in found)
+        start, pairs = sum(f * x.start for f, x in apart), sum(f * x.pairs for f, x in apart)
+        return Neighbours(np.asarray(start), np.asarray(pairs), self._rests.setdefault(which, MachineSum(rest)))
 
     def distance(self, y: String, reference: String) -> float:
         values = [loss.distance(y, reference) for _, loss in self._terms]
