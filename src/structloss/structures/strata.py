@@ -1,12 +1,32 @@
-"""The values that a loss which is a sum of costs can take."""
+"""The values that a loss can take, and the best output at each of them."""
 
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.strata import fill_levels
+from structloss.structures.base import Found, Strata
+
+Floats = NDArray[np.float64]
+
+
+def best_at_each(losses: Iterable[Floats], like: Tensor, best: Callable[[Floats], Found]) -> Strata:
+    """The best outputs at each value of a loss, from all that it can come to in each example: one search for each.
+
+    best(values (B,)) finds the outputs whose losses are these, up to 1e-8; NaN where an example has no value left.
+    Losses that differ by rounding only are one value; inf is none.
+    """
+    ascending = [np.unique(x[np.isfinite(x)]) for x in losses]
+    own = [x[np.diff(x, prepend=-np.inf) > 1e-8] for x in ascending]
+    values = np.full((max([1, *map(len, own)]), len(own)), np.nan)
+    for b, x in enumerate(own):
+        values[: len(x), b] = x
+    choices, exists = (torch.cat(x) for x in zip(*map(best, values), strict=True))
+    return Strata(torch.from_numpy(np.nan_to_num(values)).to(like), choices, exists)
 
 
 class Sums(NamedTuple):
@@ -15,7 +35,7 @@ class Sums(NamedTuple):
     V is the room for values, L the number of positions.
     """
 
-    values: NDArray[np.float64]  # (B, V), those of the first position, ascending
+    values: Floats  # (B, V), those of the first position, ascending
     sizes: NDArray[np.int64]  # (B, L + 1), how many each position has
     cost_class: NDArray[np.int64]  # (B, L, K), choices of equal cost share a class
     next_state: NDArray[np.int32]  # (B, L, C * V), entry c * size + v: the value after a choice of class c, or -1

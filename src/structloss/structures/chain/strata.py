@@ -4,14 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.levels import Machines
 from structloss.structures.base import Found, Strata
 from structloss.structures.chain.machines import Augmentation, MachineBatch, joint
 from structloss.structures.chain.parts import Parts
-from structloss.structures.strata import sums_of
+from structloss.structures.strata import Floats, best_at_each, sums_of
 
 _MOST_VALUES = 1 << 14
 
@@ -38,23 +37,12 @@ def local_strata(p: Parts, costs: Tensor, search: Search) -> Strata:
     return Strata(torch.from_numpy(losses).to(p.any_potential), *search(p, machines))
 
 
-def distinct(final: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The finite values, ascending; those that differ by rounding only are one."""
-    finite = final[np.isfinite(final)]
-    _, first = np.unique(np.round(finite, 9), return_index=True)
-    return finite[first]
-
-
 def machine_strata(p: Parts, batch: MachineBatch, search: Search) -> Strata:
     """The best choices at each value of absolute machines: one search for each."""
     both, theirs = joint(p.machine, Augmentation(batch, 1.0), p.no_machine)
-    values = [distinct(final) for final in theirs.final]
-    losses = np.full((max([1, *map(len, values)]), len(values)), np.nan)
-    for b, own in enumerate(values):
-        losses[: len(own), b] = own
-    found = []
-    for loss in losses:
-        wanted = np.where(np.abs(theirs.final - loss[:, None]) < 1e-8, 0.0, -np.inf)
-        found.append(search(p, both._replace(final=both.final + wanted)))
-    choices, exists = (torch.cat(x) for x in zip(*found, strict=True))
-    return Strata(torch.from_numpy(np.nan_to_num(losses)).to(p.any_potential), choices, exists)
+
+    def best(values: Floats) -> Found:
+        wanted = np.where(np.abs(theirs.final - values[:, None]) < 1e-8, 0.0, -np.inf)
+        return search(p, both._replace(final=both.final + wanted))
+
+    return best_at_each(theirs.final, p.any_potential, best)

@@ -19,7 +19,8 @@ from structloss.structures.factor_graph.inference import MOST, Auto, Exact, Infe
 from structloss.structures.factor_graph.parts import Ints, Parts
 from structloss.structures.factor_graph.readers import Reader, Reading, attached
 from structloss.structures.factor_graph.relaxation import Certificate, Solution
-from structloss.structures.factor_graph.search import ranked, strata
+from structloss.structures.factor_graph.search import ranked
+from structloss.structures.strata import Floats, best_at_each
 from structloss.structures.tensors import drawn
 
 Added = tuple[tuple[Reading, float], ...]  # what losses of strings add, each with its scale
@@ -405,8 +406,12 @@ class FactorGraph(Structure):
         solve = self._inference.certain("strata", self._parts.topology).solve
         graph = self.detach()._times(-1.0) if lowest else self.detach()
 
-        def best(reading: Reading) -> Found:
-            p = attached(graph._base, [*graph._added, (reading, 1.0)])
+        reading = self._reading(loss, reference, absolute=True)
+
+        def best(values: Floats) -> Found:
+            value_of = dict(zip(reading.of.tolist(), values.tolist(), strict=True))
+            readers = tuple(reader.coming_to(value_of[i]) for i, reader in enumerate(reading.readers))
+            p = attached(graph._base, [*graph._added, (replace(reading, readers=readers), 1.0)])
             return solve(p).found(p)
 
-        return strata(self._reading(loss, reference, absolute=True), self._base.scores, best)
+        return best_at_each([reading.readers[i].gains[-1] for i in reading.of], self._base.scores, best)

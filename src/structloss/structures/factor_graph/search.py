@@ -1,18 +1,14 @@
-"""What asks for maxima again and again: the k best outputs, and the best at each value of a loss."""
+"""The k best outputs of factor graphs, by maxima that are asked for again and again."""
 
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from structloss.structures.base import Found, Strata
-from structloss.structures.chain.strata import distinct
+from structloss.structures.base import Found
 from structloss.structures.factor_graph.parts import Parts
-from structloss.structures.factor_graph.readers import Reading
 from structloss.structures.factor_graph.relaxation import Solution
 
 Solve = Callable[[Parts], Solution]
@@ -58,15 +54,3 @@ def _best_outputs(p: Parts, solve: Solve, k: int) -> list[list[int]]:
                 search(part)
             struck = [*struck, *(label for label in labels if label != labels[y[v]])]
     return outputs
-
-
-def strata(reading: Reading, like: Tensor, best: Callable[[Reading], Found]) -> Strata:
-    """The best output at each value of absolute machines: one search for each, best(what is left of the reading)."""
-    values = [distinct(reader.gains[-1]) for reader in reading.readers]
-    rows: list[tuple[Tensor, Tensor, Tensor]] = []
-    for i in range(max(1, *map(len, values), 0)):
-        here = np.array([x[i] if i < len(x) else math.nan for x in values], np.float64)
-        readers = tuple(reader.coming_to(value) for reader, value in zip(reading.readers, here.tolist(), strict=True))
-        losses = torch.from_numpy(np.nan_to_num(here)[reading.of]).to(like)
-        rows.append((losses[None], *best(replace(reading, readers=readers))))
-    return Strata(*(torch.cat(x) for x in zip(*rows, strict=True)))

@@ -21,7 +21,8 @@ from structloss.structures.graph import native_engine, torch_engine
 from structloss.structures.graph.build import as_arcs, as_final, as_list, as_scores
 from structloss.structures.graph.strings import best_strings
 from structloss.structures.graph.text import read
-from structloss.structures.graph.topology import Bools, Floats, Ints, Machines, Topology, Weighted, build
+from structloss.structures.graph.topology import Floats, Machines, Topology, Weighted, build
+from structloss.structures.strata import best_at_each
 from structloss.structures.tensors import wide
 
 _AGREEMENT = Agreement()
@@ -363,27 +364,11 @@ class Lattice(Structure):
         with torch.no_grad():
             w = s._on(s._weighted.topology.times(machines))
             (_, example), (_, losses) = w.topology.level_and_example, w.topology.machines[machines]
-            stratum, values = _strata_of(losses, example, w.final > -np.inf, self._batch)
-            found = [
-                self._engine.best(w._replace(final=np.where(stratum == i, w.final, -np.inf)), 1)
-                for i in range(len(values))
-            ]
-            choices, exists = torch.cat([f.choices for f in found]), torch.cat([f.exists for f in found])
-        return Strata(torch.from_numpy(values).to(self._scores), self._outputs(choices, exists), exists)
+            ends = w.final > -np.inf
 
+            def best(values: Floats) -> Found:
+                final = np.where(np.abs(losses - values[example]) < 1e-8, w.final, -np.inf)
+                return self._engine.best(w._replace(final=final), 1)
 
-def _strata_of(losses: Floats, example: Ints, ends: Bools, batch: int) -> tuple[Ints, Floats]:
-    """Of each node where a path ends, which of its example's values its loss is (-1 elsewhere); the values (V, B).
-
-    Losses that differ by rounding only are one value. Values that an example does not have are 0.
-    """
-    here = np.lexsort((losses, example, ~ends))[: int(ends.sum())]
-    losses, example, stratum = losses[here], example[here], np.full(len(ends), -1, np.int64)
-    new = np.diff(losses, prepend=-np.inf) > 1e-8
-    other = np.diff(example, prepend=-1) > 0
-    value = np.cumsum(new | other)
-    rank: Ints = value - np.maximum.accumulate(np.where(other, value, 0))
-    values = np.zeros((int(rank.max(initial=0)) + 1, batch))
-    values[rank[::-1], example[::-1]] = losses[::-1]  # of those that are one value the least, which stands first
-    stratum[here] = rank
-    return stratum, values
+            found = best_at_each([losses[ends & (example == b)] for b in range(self._batch)], self._scores, best)
+        return found._replace(outputs=self._outputs(found.outputs, found.exists))
