@@ -1,7 +1,7 @@
 """What the torch engines are made of: sums and maxima in logarithms, and the precision they are made in."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -43,6 +43,24 @@ def mean(terms: Iterable[tuple[Tensor, Tensor]], total: Tensor) -> Tensor:
         impossible = impossible | outside.flatten(1).any(1)
         total = total + (share * torch.where((share > 0) & ~outside, value, 0)).flatten(1).sum(1)
     return torch.where(impossible, -math.inf, total)
+
+
+def expectation(
+    log_partition: Callable[[list[Tensor]], Tensor], terms: Sequence[tuple[Tensor, Tensor, Tensor]], zeros: Tensor
+) -> Tensor:
+    """E[score under f] (B,), of what is drawn under p, from p's scores, f's, and the examples whose scores they are.
+
+    It is the derivative of log_partition(p + s * f) in s, at 0 (zeros (B,)); that in the direction of what is -inf
+    under f counts how often an output uses it, which makes -inf, with zero gradient.
+    """
+    recorded = torch.is_grad_enabled() and any(x.requires_grad or v.requires_grad for x, v, _ in terms)
+    with torch.enable_grad():
+        steps = torch.stack([zeros, zeros]).requires_grad_()
+        step, count = steps.unbind()
+        moved = [x + step[b] * torch.where(v.isneginf(), 0, v) + count[b] * v.isneginf() for x, v, b in terms]
+        value = log_partition(moved).sum() + steps[:0].sum()
+        mean, outside = torch.autograd.grad(value, steps, create_graph=recorded)[0]
+    return torch.where(outside > 0, -math.inf, mean)
 
 
 def drawn(values: Tensor, uniforms: Tensor) -> Tensor:

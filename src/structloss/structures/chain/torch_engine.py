@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from structloss.kernels.levels import Machines, unpack
+from structloss.structures import tensors
 from structloss.structures.base import Found
 from structloss.structures.chain.machines import joint
 from structloss.structures.chain.parts import Parts
@@ -127,52 +128,37 @@ def log_partition(p: Parts) -> Tensor:
     return backward(w, levels(w), machine_of(w))[0][:, 0, 0].to(p.any_potential.dtype)
 
 
-def derivative(p: Parts, scores: Sequence[Tensor], m: Machine, x: Tensor, create_graph: bool) -> Tensor:
-    """The derivative of each example's log Z in its own entries of x, which scores and machine are made of."""
-    value = backward(p, scores, m)[0][:, 0, 0]
-    return torch.autograd.grad(value.sum() + x[:0].sum(), x, create_graph=create_graph)[0]
-
-
-def recorded(*parts: Parts) -> bool:
-    """Whether what is computed of them is to be differentiated."""
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for p in parts for x in p.potentials)
-
-
 def marginals(p: Parts) -> Tensor:
     """The probability of each arc, (B, T, H, K): the derivative of log Z in what is added to its score."""
     check(p)
-    w, create_graph = in_double(p), recorded(p)
+    w = in_double(p)
+    recorded = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in p.potentials)
     with torch.enable_grad():
         added = w.any_potential.new_zeros(len(p.lengths), p.num_positions, p.num_histories, p.num_labels)
         arcs = added.requires_grad_().unbind(1)
         scores = [level + arc[:, : level.shape[1]] for level, arc in zip(levels(w), arcs, strict=True)]
-        return derivative(w, scores, machine_of(w), added, create_graph).to(p.any_potential.dtype)
+        value = backward(w, scores, machine_of(w))[0][:, 0, 0].sum() + added[:0].sum()
+        (found,) = torch.autograd.grad(value, added, create_graph=recorded)
+    return found.to(p.any_potential.dtype)
 
 
 def expectation(p: Parts, f: Parts) -> Tensor:
-    """E[score of y under f], y drawn from p; what has probability 0 adds nothing. (B,)
-
-    It is the derivative of log Z(p + s * f) in s, at 0; that in the direction of what is -inf under f counts how often
-    an output uses it.
-    """
+    """E[score of y under f], y drawn from p; what has probability 0 adds nothing. (B,)"""
     check(p)
     check(f)
-    create_graph, dtype, p, f = recorded(p, f), p.any_potential.dtype, in_double(p), in_double(f)
-    with torch.enable_grad():
-        steps = p.any_potential.new_zeros(2, len(p.lengths)).requires_grad_()
+    dtype, p, f, T = p.any_potential.dtype, in_double(p), in_double(f), p.num_positions
+    m, mine, theirs = machine_of(p), levels(p), levels(f)
+    if p.machine is not None or f.machine is not None:
+        m, other = (machine_of(p, x) for x in joint(p.machine, f.machine, p.no_machine))
+        mine, theirs = [*mine, *m.weight, m.final[:, :, None]], [*theirs, *other.weight, other.final[:, :, None]]
+    examples = torch.arange(len(p.lengths), device=p.lengths.device)[:, None, None]
 
-        def moved(x: Tensor, v: Tensor) -> Tensor:
-            step, count = (s.reshape(-1, *(1,) * (x.dim() - 1)) for s in steps.unbind())
-            return x + step * torch.where(v.isneginf(), 0, v) + count * v.isneginf()
+    def value(scores: list[Tensor]) -> Tensor:
+        augmented = m._replace(weight=scores[T:-1], final=scores[-1][:, :, 0]) if scores[T:] else m
+        return backward(p, scores[:T], augmented)[0][:, 0, 0]
 
-        scores = [moved(x, v) for x, v in zip(levels(p), levels(f), strict=True)]
-        m = machine_of(p)
-        if p.machine is not None or f.machine is not None:
-            m, theirs = (machine_of(p, x) for x in joint(p.machine, f.machine, p.no_machine))
-            weights = [moved(x, v) for x, v in zip(m.weight, theirs.weight, strict=True)]
-            m = m._replace(weight=weights, final=moved(m.final, theirs.final))
-        mean, outside = derivative(p, scores, m, steps, create_graph)
-    return torch.where(outside > 0, -math.inf, mean).to(dtype)
+    terms = [(x, v, examples) for x, v in zip(mine, theirs, strict=True)]
+    return tensors.expectation(value, terms, p.any_potential.new_zeros(len(p.lengths))).to(dtype)
 
 
 # --- Walks -----------------------------------------------------------------------------------------------------------

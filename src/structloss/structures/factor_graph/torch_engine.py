@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.elimination import Plan
+from structloss.structures import tensors
 from structloss.structures.factor_graph.native_engine import Plans
 from structloss.structures.factor_graph.parts import Ints, Parts
 from structloss.structures.tensors import amax, drawn, logsumexp, wide
@@ -60,29 +61,19 @@ def _total(p: Parts, plans: Plans, add: Sum) -> Tensor:
     return value
 
 
-def _shares(p: Parts, plans: Plans, add: Sum, recorded: bool) -> tuple[Tensor, Tensor]:
-    """The sum (B,) of all assignments, and its gradient in the scores, in float64."""
-    with torch.enable_grad():
-        x = wide(p.scores) if recorded and p.scores.requires_grad else wide(p.scores.detach()).requires_grad_()
-        value = _total(p.with_scores(x), plans, add)
-        total = torch.where(value > -math.inf, value, 0).sum() + x[:0].sum()  # recorded even where nothing is there
-        (shares,) = torch.autograd.grad(total, x, create_graph=recorded)
-    return value.detach(), shares
-
-
 def log_partition(p: Parts, plans: Plans) -> Tensor:
     """log Z, (B,)."""
     return _total(p.with_scores(wide(p.scores)), plans, logsumexp).to(p.scores.dtype)
 
 
 def expectation(p: Parts, f: Parts, plans: Plans) -> Tensor:
-    """E[score under f], of what is drawn under p: each cell's probability times its score. (B,)"""
-    _, shares = _shares(p, plans, logsumexp, torch.is_grad_enabled())
-    worth = wide(f.scores)
-    outside = (shares > 0) & worth.isneginf()
-    total = p.summed(shares * torch.where((shares == 0) | outside, 0, worth))
-    impossible = p.summed(outside.double()) > 0
-    return torch.where(impossible, -math.inf, total).to(p.scores.dtype)  # with zero gradient
+    """E[score under f], of what is drawn under p. (B,)"""
+    mine, theirs, owner = wide(p.scores), wide(f.scores), torch.from_numpy(p.topology.owner).to(p.scores.device)
+
+    def value(scores: list[Tensor]) -> Tensor:
+        return _total(p.with_scores(scores[0]), plans, logsumexp)
+
+    return tensors.expectation(value, [(mine, theirs, owner)], mine.new_zeros(p.batch)).to(p.scores.dtype)
 
 
 def argmax(p: Parts, plans: Plans) -> tuple[Ints, NDArray[np.bool_]]:
@@ -95,7 +86,10 @@ def argmax(p: Parts, plans: Plans) -> tuple[Ints, NDArray[np.bool_]]:
     variable = np.repeat(np.arange(len(begin)), t.sizes)
     scores = wide(p.scores.detach()).clone()
     while True:
-        value, shares = _shares(p.with_scores(scores), plans, amax, recorded=False)
+        with torch.enable_grad():
+            x = scores.clone().requires_grad_()
+            value = _total(p.with_scores(x), plans, amax)
+            (shares,) = torch.autograd.grad(torch.where(value > -math.inf, value, 0).sum() + x[:0].sum(), x)
         best = np.flatnonzero(shares[: len(variable)].cpu().numpy() > 0)[::-1]
         labels = np.full(len(begin), -1)
         labels[variable[best]] = best - begin[variable[best]]  # the smallest comes last, and stays

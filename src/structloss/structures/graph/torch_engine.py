@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from structloss.structures import tensors
 from structloss.structures.base import Found
 from structloss.structures.graph.topology import Topology, Weighted
 from structloss.structures.tensors import drawn, wide
@@ -95,22 +96,11 @@ def log_partition(w: Weighted) -> Tensor:
 
 
 def expectation(w: Weighted, f: Weighted) -> Tensor:
-    """E[score of a path under f], the path drawn under w, of one topology. (B,)
-
-    It is the derivative of log Z(w + s * f) in s, at 0; that in the direction of what is -inf under f counts the arcs
-    and ends of a path that are.
-    """
-    recorded = torch.is_grad_enabled() and (w.scores.requires_grad or f.scores.requires_grad)
-    with torch.enable_grad():
-        (p, *mine), (_, *theirs) = weighed(w), weighed(f)
-        steps = wide(w.scores.new_zeros(2, w.topology.batch)).requires_grad_()
-        moved = []
-        for x, v, owner in zip(mine, theirs, (p.example_of_arc, p.example), strict=True):
-            outside = v.isneginf()
-            moved.append(x + steps[0, owner] * torch.where(outside, 0, v) + steps[1, owner] * outside)
-        value = backward(p, *moved)[0]
-        (found,) = torch.autograd.grad(value, steps, torch.ones_like(value), create_graph=recorded)
-    return torch.where(found[1] > 0, -math.inf, found[0]).to(w.scores.dtype)
+    """E[score of a path under f], the path drawn under w, of one topology. (B,)"""
+    (p, *mine), (_, *theirs) = weighed(w), weighed(f)
+    terms = list(zip(mine, theirs, (p.example_of_arc, p.example), strict=True))
+    zeros = mine[0].new_zeros(w.topology.batch)
+    return tensors.expectation(lambda scores: backward(p, *scores)[0], terms, zeros).to(w.scores.dtype)
 
 
 def leaving(p: Plan, nodes: Tensor, width: int) -> tuple[Tensor, Tensor]:
