@@ -8,25 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from structloss.kernels import segments
 from structloss.kernels.arithmetic import inverse
 from structloss.kernels.compile import kernel
-from structloss.kernels.segments import (
-    TINY,
-    Room,
-    Scaled,
-    Segments,
-    add,
-    backward,
-    look_ahead,
-    make_nodes,
-    make_room,
-    matrices_of,
-    scaled_exp,
-    scaled_matrices,
-    share_logs,
-    span,
-    take_column,
-)
+from structloss.kernels.segments import Room, Scaled, Segments
 from structloss.kernels.types import Array
 
 
@@ -38,7 +23,7 @@ def share(scores: Array, weights: Array, values: Array, exps: Array, count: int,
         row[i] = weights[i] * exps[i]
     for i in range(count):
         total += row[i]
-    return total if total.real > TINY else share_logs(scores, values, count, row)[1]
+    return total if total.real > segments.TINY else segments.share_logs(scores, values, count, row)[1]
 
 
 @kernel
@@ -57,9 +42,9 @@ def push(
             scale = masses[p] * inverse(total)
             for i in range(count):
                 row[i] *= scale
-            add(flow[:count], row)
+            segments.add(flow[:count], row)
             if g.size:
-                add(g[p, :count], row)
+                segments.add(g[p, :count], row)
 
 
 @kernel
@@ -70,19 +55,19 @@ def fill_flow(
 
     The probability of each transition, and of each pair of durations, is added to g.
     """
-    matrices = matrices_of(s, b)
+    matrices = segments.matrices_of(s, b)
     if s.rates.size:
         for k in range(first, last):
-            take_column(r.ways, k, count, r.column)
-            take_column(r.shares, k, count, r.column_exps)
-            take_column(mass[t], k, mass.shape[1], r.before)
+            segments.take_column(r.ways, k, count, r.column)
+            segments.take_column(r.shares, k, count, r.column_exps)
+            segments.take_column(mass[t], k, mass.shape[1], r.before)
             own = g.rates[b, k]
             push(matrices[k], scaled.weights[k], r.column, r.column_exps, count, r.row, r.before, r.flow, own)
             for d in range(count):
                 r.shares[d, k] = r.flow[d]
         return
     if s.transitions.size:
-        scaled_exp(r.starts, last, r.start_exps)
+        segments.scaled_exp(r.starts, last, r.start_exps)
         own = g.transitions[b]
         push(matrices[0], scaled.weights[0], r.starts, r.start_exps, last, r.row, mass[t, 0], r.flow, own)
     else:
@@ -109,14 +94,14 @@ def spread(
     tails[:] = 0.0
     for d in range(count - 1, -1, -1):
         row = weights[d, first:last]
-        add(tails, row)
-        add(nodes[t + d + 1, d if paired else 0, first + 1 : last + 1], row)
+        segments.add(tails, row)
+        segments.add(nodes[t + d + 1, d if paired else 0, first + 1 : last + 1], row)
         if g.frames.size:
-            add(g.frames[b, t + d, first:last], tails)
+            segments.add(g.frames[b, t + d, first:last], tails)
         if g.durations.size:
-            add(g.durations[b, d, first:last], row)
+            segments.add(g.durations[b, d, first:last], row)
     if g.opening.size:
-        add(g.opening[b, t, first:last], tails)
+        segments.add(g.opening[b, t, first:last], tails)
 
 
 @kernel
@@ -125,10 +110,10 @@ def log_partition(worker: int, workers: int, s: Segments, wanted: bool, value: A
 
     Time as `backward`, memory T * K, with rates T * K * D.
     """
-    r, nodes, mass = make_room(s, value), make_nodes(s, 1, value), make_nodes(s, 1, value)[0]
+    r, nodes, mass = segments.make_room(s, value), segments.make_nodes(s, 1, value), segments.make_nodes(s, 1, value)[0]
     for b in range(worker, value.shape[0], workers):
-        scaled = scaled_matrices(s, b, value)
-        backward(s, None, b, nodes, scaled, r)
+        scaled = segments.scaled_matrices(s, b, value)
+        segments.backward(s, None, b, nodes, scaled, r)
         value[b] = nodes[0, 0, 0, 0]
         if not wanted or value[b].real == -np.inf:
             continue
@@ -136,10 +121,10 @@ def log_partition(worker: int, workers: int, s: Segments, wanted: bool, value: A
         mass[: length + 1] = 0.0
         mass[0, 0, 0] = 1.0
         for t in range(length):
-            first, last = span(s, b, t)
+            first, last = segments.span(s, b, t)
             if first < last:
-                count = look_ahead(s, None, b, t, 0, first, last, nodes, scaled, r)
+                count = segments.look_ahead(s, None, b, t, 0, first, last, nodes, scaled, r)
                 fill_flow(s, b, t, first, last, count, scaled, r, mass, g)
                 spread(mass, g, b, t, count, first, last, r.shares, r.sums)
         for p in range(mass.shape[1] if g.final.size else 0):
-            add(g.final[b], mass[length, p])
+            segments.add(g.final[b], mass[length, p])

@@ -9,18 +9,10 @@ from torch import Tensor
 
 from structloss.automata import LossAutomaton
 from structloss.kernels.checks import first_bad_label
-from structloss.losses import LocalLoss, Loss, MachineLoss
+from structloss.losses import LocalLoss, Loss, MachineLoss, references
 from structloss.losses.agreement import Agreement
 from structloss.losses.machine import Neighbours
-from structloss.losses.references import (
-    Labels,
-    Positions,
-    String,
-    as_aligned,
-    as_aligned_strings,
-    as_strings,
-    check_labels,
-)
+from structloss.losses.references import Labels, Positions, String, as_aligned, as_strings
 from structloss.structures import compiled
 from structloss.structures.base import Engine, Found, Strata, Structure
 from structloss.structures.chain import native_engine, torch_engine
@@ -166,7 +158,7 @@ class LinearChain(Structure):
         y = self._positions.compact_outputs(y)
         absent = ((y == -1) | ~self._parts.within).all(2, keepdim=True) & (self.lengths > 0)[:, None]
         checked = torch.where(absent, 0, y).flatten(0, 1)
-        check_labels(checked, self.lengths.repeat(y.shape[0]), self.num_labels, name, allow_unknown=False)
+        references.check_labels(checked, self.lengths.repeat(y.shape[0]), self.num_labels, name, allow_unknown=False)
         return y
 
     def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
@@ -288,7 +280,7 @@ class LinearChain(Structure):
             )
         aligned = isinstance(loss, LocalLoss) and self._one_each
         strings = (
-            as_aligned_strings(reference, self._positions, self._num_written)
+            references.as_aligned_strings(reference, self._positions, self._num_written)
             if aligned
             else self._references(reference)
         )
