@@ -13,6 +13,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 _FASTMATH = {"reassoc", "contract", "nsz"}
 
 
+def _compiled(function: F, fastmath: set[str], inline: bool = False) -> F:
+    compile = numba.njit(cache=True, nogil=True, fastmath=fastmath, error_model="numpy", forceinline=inline)
+    return cast(F, compile(function))
+
+
 def kernel(function: F) -> F:
     """Compile `function` on its first call, for the types of that call.
 
@@ -20,25 +25,22 @@ def kernel(function: F) -> F:
     the caller runs them in threads of its own, so that no threading layer of numba is involved. Those layers either
     kill forked children (omp) or abort when two Python threads call them (workqueue), and cost seconds to compile.
     """
-    compiled = numba.njit(cache=True, nogil=True, fastmath=_FASTMATH, error_model="numpy")(function)
-    return cast(F, compiled)
+    return _compiled(function, _FASTMATH)
 
 
 def inlined_kernel(function: F) -> F:
     """Compile `function` as `kernel` does, into its callers: to pass tuples of some twenty arrays costs 300 ns."""
-    compiled = numba.njit(cache=True, nogil=True, fastmath=_FASTMATH, error_model="numpy", forceinline=True)(function)
-    return cast(F, compiled)
+    return _compiled(function, _FASTMATH, inline=True)
 
 
 def exact_kernel(function: F) -> F:
     """Compile `function` as `kernel` does, with its floating-point operations in the order they are written."""
-    return cast(F, numba.njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")(function))
+    return _compiled(function, {"contract"})
 
 
 def kernel_without_nan(function: F) -> F:
     """Compile `function` as `kernel` does, on the word that it never meets a NaN: maxima are then vectorised."""
-    fastmath = _FASTMATH | {"nnan"}
-    return cast(F, numba.njit(cache=True, nogil=True, fastmath=fastmath, error_model="numpy")(function))
+    return _compiled(function, _FASTMATH | {"nnan"})
 
 
 class _SayOnce(event.Listener):
