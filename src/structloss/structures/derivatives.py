@@ -16,6 +16,7 @@ from torch import Tensor
 from structloss.kernels.arithmetic import STEP
 
 Maybe = Tensor | None
+Map = Callable[[Tensor], Tensor]
 # (arrays of the potentials, None where absent; which gradients are wanted) -> the value (B,), and of each potential its
 # gradient (B, ...), with an axis of examples before the others also where the examples share a potential; or None.
 # Flat potentials (n,), of several examples in one row, have gradients (n,); `owner` (n,) says whose they are.
@@ -40,6 +41,19 @@ class NoSecondDerivative(torch.autograd.Function):
         raise NotImplementedError(
             'the native engine has first derivatives only; for a derivative of a derivative use sl.engine("torch")'
         )
+
+
+class Linear(torch.autograd.Function):
+    """A linear function of x, by itself and its transpose. No tensor is saved: it may be differentiated repeatedly."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, function: Map, transpose: Map) -> Tensor:
+        ctx.transpose = transpose
+        return function(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        return ctx.transpose(g), None, None
 
 
 def guard(gradients: Sequence[Maybe], potentials: Sequence[Maybe]) -> tuple[Maybe, ...]:
@@ -118,7 +132,8 @@ class _Expectation(torch.autograd.Function):
         for own, v, forbidden, owner in zip(gradients, f, forbids, owners, strict=True):
             if forbidden and own is not None and v is not None:
                 hit = (own.real > 0) & v.isneginf().numpy()
-                outside |= hit.reshape(len(value), -1).any(1) if owner is None else _some(hit, owner, len(value))
+                whose = np.nonzero(hit)[0] if owner is None else owner.numpy()[hit]
+                outside[whose] = True
         mean = np.where(np.isneginf(value.real), 0.0, value.imag * (size / STEP))
         ctx.save_for_backward(*potentials)
         ctx.gradients, ctx.inside, ctx.size, ctx.needs = gradients, ~outside, size, needs
@@ -149,11 +164,6 @@ def weighed(g: NDArray[Any], own: NDArray[Any], x: Tensor, owner: Maybe) -> Tens
     else:  # in place, to keep the peak at one array of gradients
         own *= g.reshape(-1, *(1,) * (own.ndim - 1))
     return torch.from_numpy(own).to(x.dtype)
-
-
-def _some(hit: NDArray[np.bool_], owner: Tensor, batch: int) -> NDArray[np.bool_]:
-    """Whether something of each example is hit, (batch,)."""
-    return np.bincount(owner.numpy()[hit], minlength=batch) > 0
 
 
 def _array(x: Maybe) -> NDArray[Any] | None:

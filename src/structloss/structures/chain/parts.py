@@ -72,11 +72,6 @@ class Parts:
         )  # fmt: skip
 
     @property
-    def tensors(self) -> tuple[Maybe, Maybe, Maybe, Maybe, Tensor, Maybe, int]:
-        """All of it but the machine, in order."""
-        return self.unary, self.table, self.start, self.end, self.lengths, self.pinned, self.order
-
-    @property
     def potentials(self) -> tuple[Maybe, Maybe, Maybe, Maybe]:
         """What is differentiated."""
         return self.unary, self.table, self.start, self.end

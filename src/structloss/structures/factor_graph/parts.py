@@ -4,7 +4,7 @@ import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.factors import Graph, Slots
-from structloss.structures.derivatives import apply
+from structloss.structures.derivatives import Linear, apply
 from structloss.structures.factor_graph.elimination import Order, remembered_order
 
 Ints = NDArray[np.int64]
@@ -36,8 +36,9 @@ class Block(NamedTuple):
     def taken(self, order: Ints) -> "Block":
         """Some of them, or all, in another order."""
         at = torch.from_numpy(_pieces(self.sizes, order)).to(self.scores.device)
-        scopes = self.scopes[_pieces(self.arity, order)]
-        return Block(self.owner[order], self.sizes[order], apply(_Taken, self.scores, at), self.arity[order], scopes)
+        size, scopes = len(self.scores), self.scopes[_pieces(self.arity, order)]
+        scores = apply(Linear, self.scores, lambda x: x[at], lambda g: g.new_zeros(size).index_add(0, at, g))
+        return Block(self.owner[order], self.sizes[order], scores, self.arity[order], scopes)
 
 
 @dataclass(eq=False)
@@ -225,19 +226,6 @@ class Parts:
 
 def _starts(sizes: Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
-class _Taken(torch.autograd.Function):
-    """x[order]. It saves no tensor, so that one graph may be differentiated again and again."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, order: Tensor) -> Tensor:
-        ctx.order, ctx.size = order, len(x)
-        return x[order]
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
-        return g.new_zeros(ctx.size).index_add(0, ctx.order, g), None
 
 
 def _pieces(sizes: Ints, order: Ints) -> Ints:

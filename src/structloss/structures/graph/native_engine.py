@@ -30,15 +30,11 @@ def _solve(t: Topology) -> Solve:
     """log Z of scores (sum n_b,), constant (A,) and final (N,), with the probability of each arc and of each end."""
 
     def solve(arrays: Sequence[Array | None], wanted: Sequence[bool]) -> tuple[Array, Sequence[Array | None]]:
-        scores, constant, final = arrays
-        assert scores is not None
-        assert constant is not None
-        assert final is not None
-        value, (arcs, _, ends) = np.empty(t.batch, final.dtype), wanted
-        of_arcs = np.zeros(t.num_scores if arcs or ends else 0, final.dtype)
-        of_ends = np.zeros(t.num_nodes if ends else 0, final.dtype)
-        weights, room = graph.Weights(scores, constant, final), _room(t, final.dtype)
-        _run(graph.log_partition, t, 3 if arcs or ends else 2, weights, *room, value, of_arcs, of_ends)
+        weights, (arcs, _, ends) = graph.Weights._make(arrays), wanted
+        kind = weights.final.dtype
+        value, of_ends = np.empty(t.batch, kind), np.zeros(t.num_nodes if ends else 0, kind)
+        of_arcs = np.zeros(t.num_scores if arcs or ends else 0, kind)
+        _run(graph.log_partition, t, 3 if arcs or ends else 2, weights, *_room(t, kind), value, of_arcs, of_ends)
         return value, (of_arcs, None, of_ends)
 
     return solve

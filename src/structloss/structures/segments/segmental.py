@@ -13,7 +13,7 @@ from structloss.losses import Loss
 from structloss.losses.references import Labels, as_padded
 from structloss.structures.base import Found, Strata, Structure
 from structloss.structures.checks import at_least_float32, check_count, check_floating, objection, unfit
-from structloss.structures.derivatives import apply
+from structloss.structures.derivatives import Linear, apply
 from structloss.structures.engine import is_native
 from structloss.structures.segments import explicit, native_engine, torch_engine
 from structloss.structures.segments.parts import Parts, covering, following_start, limits_of
@@ -221,21 +221,17 @@ def as_scores(
                 place = tuple(wrong.nonzero()[0].tolist())
                 whose = f"example {place[0]} has" if x.dim() > 2 else "got"
                 raise ValueError(f"{name}: {whose} {objection(x[place], f' at {place}')}")
-            scores[name] = at_least_float32(x if bool(inside.all()) else apply(_Within, x, inside))
+            scores[name] = at_least_float32(x if bool(inside.all()) else _masked(x, inside))
     return scores
 
 
-class _Within(torch.autograd.Function):
-    """x where it is within, else 0. Unlike torch.where it can be differentiated again and again, as x itself can."""
+def _masked(x: Tensor, within: Tensor) -> Tensor:
+    """x where it is within, else 0; unlike torch.where it can be differentiated again and again, as x itself can."""
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, within: Tensor) -> Tensor:
-        ctx.within = within
+    def mask(x: Tensor) -> Tensor:
         return torch.where(within, x, 0)
 
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
-        return torch.where(ctx.within, g, 0), None
+    return apply(Linear, x, mask, mask)
 
 
 def longest_duration(sizes: dict[str, int], min_duration: int, max_duration: int | None) -> int:
