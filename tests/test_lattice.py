@@ -296,7 +296,7 @@ class TestAugmentedLattice:
         lattice, loss = case.structure(), sl.EditDistance()
         twice = lattice.augment(loss, case.partial, 0.5).augment(loss, case.partial, 0.25)
         close(twice.log_partition(), lattice.augment(loss, case.partial, 0.75).log_partition())
-        assert len(twice._weighted.topology.machines) == 1
+        assert len(twice._parts.topology.machines) == 1
         close(twice.augment(loss, case.partial, -0.75).log_partition(), lattice.log_partition())
 
     def test_what_a_machine_has_outside_is_forbidden_whatever_the_scale(self, engine: str) -> None:
@@ -331,8 +331,8 @@ class TestAugmentedLattice:
         lattice, loss = case.structure(), sl.EditDistance(cap=2)
         first = lattice.augment(loss, case.partial)
         again = lattice.with_scores(torch.zeros_like(lattice.scores)).augment(loss, case.partial, -3.0)
-        assert first._weighted.topology is again._weighted.topology
-        assert lattice.given(case.partial)._weighted.topology is lattice.given(case.partial)._weighted.topology
+        assert first._parts.topology is again._parts.topology
+        assert lattice.given(case.partial)._parts.topology is lattice.given(case.partial)._parts.topology
 
     def test_the_torch_engine_runs_no_kernel_on_a_path(self, monkeypatch) -> None:
         case = TestLattice().make("both augmented", "plain")

@@ -30,12 +30,6 @@ class Engine(Protocol[W]):
     def log_partition(self, w: W, /) -> Tensor:
         """log Z, differentiable in the potentials."""
 
-    def marginals(self, w: W, /) -> Tensor:
-        """Its gradient in the scores of the parts; differentiable again where the engine can."""
-
-    def expectation(self, w: W, f: W, /) -> Tensor:
-        """E[score under f], drawn under w: the derivative of log Z in the direction of f."""
-
     def best(self, w: W, k: int, /) -> Found:
         """The k best, best first, of equals the lexicographically smallest first."""
 
@@ -102,16 +96,16 @@ class Structure(ABC):
         """log Z, (B,)."""
 
     @abstractmethod
-    def _strings(self, y: Tensor) -> list[list[int]]:
-        """What outputs (B, ...) write."""
-
-    @abstractmethod
     def augment(self, loss: Loss, reference: Any, scale: float = 1.0) -> "Structure":
         """The same outputs, y scored by score(y) + scale * loss(y, reference). It is a structure again."""
 
     @abstractmethod
     def given(self, reference: Any) -> "Structure":
         """The outputs that agree with the reference, scored as they were."""
+
+    def _strings(self, y: Tensor) -> list[list[int]]:
+        """What outputs (B, ...) write: unless it says otherwise, their labels."""
+        return [[label for label in row if label >= 0] for row in y.tolist()]
 
     @property
     def _opaque(self) -> bool:
@@ -358,6 +352,26 @@ class Structure(ABC):
         raise NotImplementedError(
             f"strata: {type(self).__name__} cannot tell its outputs apart by their loss, so SlackHinge is not for it"
         )
+
+
+class Computed(Structure):
+    """A structure whose sums, maxima and draws an engine computes from its parts."""
+
+    _parts: Any  # the weighted sets, as its engines read them
+
+    @property
+    @abstractmethod
+    def _engine(self) -> Engine[Any]:
+        """What computes: the device decides, and who asks for another."""
+
+    def _best(self, k: int) -> Found:
+        return self._engine.best(self._parts, k)
+
+    def _draw(self, n: int, generator: torch.Generator | None) -> Found:
+        return self._engine.draw(self._parts, n, generator)
+
+    def _log_partition(self) -> Tensor:
+        return self._engine.log_partition(self._parts)
 
 
 def times(x: Tensor, factor: float) -> Tensor:

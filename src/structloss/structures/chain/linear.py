@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from structloss.losses.agreement import Agreement
 from structloss.losses.machine import Neighbours
 from structloss.losses.references import Labels, Positions, String, as_aligned, as_strings
 from structloss.structures import compiled
-from structloss.structures.base import Engine, Found, Strata, Structure
+from structloss.structures.base import Computed, Engine, Found, Strata
 from structloss.structures.chain import native_engine, torch_engine
 from structloss.structures.chain.machines import Augmentation, MachineBatch, Source, combined
 from structloss.structures.chain.parts import Parts
@@ -26,7 +26,17 @@ from structloss.structures.engine import is_native
 _AGREEMENT = Agreement()
 
 
-class LinearChain(Structure):
+class ChainEngine(Engine[Parts], Protocol):
+    """What computes on chains."""
+
+    def marginals(self, p: Parts, /) -> Tensor:
+        """The gradient of log Z in the score of each arc, (B, T, H, K); differentiable again where the engine can."""
+
+    def expectation(self, p: Parts, f: Parts, /) -> Tensor:
+        """E[score under f] (B,), drawn under p."""
+
+
+class LinearChain(Computed):
     """A batch of paths over K states, scored by every q states in a row; T positions, of which some may not count."""
 
     _kind: ClassVar[int]
@@ -119,9 +129,8 @@ class LinearChain(Structure):
         return tuple(x for x in self._parts.potentials if x is not None)
 
     def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
-        names = ("unary", "table", "start", "end")
-        there = [name for name, x in zip(names, self._parts.potentials, strict=True) if x is not None]
-        return self._like(self._parts.replace(**dict(zip(there, potentials, strict=True))))
+        given = iter(potentials)
+        return self._like(self._parts.map(lambda _: next(given)))
 
     def __getitem__(self, examples: int | slice | Tensor) -> Self:
         """Some of the examples, as a batch of their own.
@@ -150,7 +159,7 @@ class LinearChain(Structure):
         return is_native(self._parts.lengths.device)
 
     @property
-    def _engine(self) -> Engine[Parts]:
+    def _engine(self) -> ChainEngine:
         return native_engine if self._native else torch_engine
 
     def _choices(self, y: Tensor, name: str) -> Tensor:
@@ -176,15 +185,12 @@ class LinearChain(Structure):
     def _best(self, k: int) -> Found:
         if self._opaque:
             return Found(*compiled.call("best", [self], number=k))
-        return self._engine.best(self._parts, k)
-
-    def _draw(self, n: int, generator: torch.Generator | None) -> Found:
-        return self._engine.draw(self._parts, n, generator)
+        return super()._best(k)
 
     def _log_partition(self) -> Tensor:
         if self._opaque:
             return compiled.call("log_partition", [self])[0]
-        return self._engine.log_partition(self._parts)
+        return super()._log_partition()
 
     def _single(self) -> Tensor | None:
         pinned = self._parts.pinned
@@ -212,8 +218,7 @@ class LinearChain(Structure):
         return self._engine.expectation(self._parts, other._parts)
 
     def _strings(self, y: Tensor) -> list[list[int]]:
-        writer = self._parts.writer
-        paths = [[k for k in row if k >= 0] for row in y.tolist()]
+        writer, paths = self._parts.writer, super()._strings(y)
         return paths if writer is None else [writer.write(path) for path in paths]
 
     # --- Losses and references ---------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The tensors that score a batch of chains, as both engines read them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self, TypeAlias
@@ -50,6 +50,11 @@ class Parts:
         changed.__dict__.update(self.__dict__, **changes)
         changed.__dict__.pop("arrays", None)
         return changed
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """A function of each of the potentials."""
+        named = zip(("unary", "table", "start", "end"), self.potentials, strict=True)
+        return self.replace(**{name: function(x) for name, x in named if x is not None})
 
     def given(self, pinned: Tensor, native: bool) -> Self:
         """With these labels only; what the kernels of the native engine read is shared."""

@@ -1,7 +1,8 @@
 """The chain in tensor operations: any device, derivatives of any order.
 
-The same recursions as the kernels, in logarithms, one level of the whole batch at a time. States are pairs of a machine
-state s and a history h; a chain that no machine augments has one machine state.
+The same recursions as the kernels, in logarithms, one level of the whole batch at a time; in float64, as float32 loses
+gradients over thousands of positions. States are pairs of a machine state s and a history h; a chain that no machine
+augments has one machine state.
 """
 
 import math
@@ -115,23 +116,17 @@ def backward(p: Parts, scores: Sequence[Tensor], m: Machine) -> list[Tensor]:
     return result[::-1]
 
 
-def in_double(p: Parts) -> Parts:
-    """The same scores in the precision that sums are made in: over thousands of positions float32 loses gradients."""
-    named = zip(("unary", "table", "start", "end"), p.potentials, strict=True)
-    return p.replace(**{name: wide(x) for name, x in named if x is not None})
-
-
 def log_partition(p: Parts) -> Tensor:
     """log Z, (B,)."""
     check(p)
-    w = in_double(p)
+    w = p.map(wide)
     return backward(w, levels(w), machine_of(w))[0][:, 0, 0].to(p.any_potential.dtype)
 
 
 def marginals(p: Parts) -> Tensor:
     """The probability of each arc, (B, T, H, K): the derivative of log Z in what is added to its score."""
     check(p)
-    w = in_double(p)
+    w = p.map(wide)
     recorded = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in p.potentials)
     with torch.enable_grad():
         added = w.any_potential.new_zeros(len(p.lengths), p.num_positions, p.num_histories, p.num_labels)
@@ -146,7 +141,7 @@ def expectation(p: Parts, f: Parts) -> Tensor:
     """E[score of y under f], y drawn from p; what has probability 0 adds nothing. (B,)"""
     check(p)
     check(f)
-    dtype, p, f, T = p.any_potential.dtype, in_double(p), in_double(f), p.num_positions
+    dtype, p, f, T = p.any_potential.dtype, p.map(wide), f.map(wide), p.num_positions
     m, mine, theirs = machine_of(p), levels(p), levels(f)
     if p.machine is not None or f.machine is not None:
         m, other = (machine_of(p, x) for x in joint(p.machine, f.machine, p.no_machine))
@@ -179,7 +174,7 @@ def walk(p: Parts, m: Machine, state: Tensor, pick: Callable[[int, Place], Tenso
 
 def score(p: Parts, y: Tensor) -> Tensor:
     """The score of each output y (n, B, T): (n, B)."""
-    dtype, p = p.any_potential.dtype, in_double(p)
+    dtype, p = p.any_potential.dtype, p.map(wide)
     m, scores, y = machine_of(p), levels(p), torch.where(p.within, y, 0)
     parts = [p.any_potential.new_zeros(y.shape[:2])]
 
@@ -201,7 +196,7 @@ def argmax(p: Parts, arrays: Machines | None = None, k: int = 1) -> Found:
     Best first, of equals the lexicographically smallest. Under these machines rather than its own where given.
     """
     check(p)
-    p = in_double(p)
+    p = p.map(wide)
     K, H, T, m, scores = p.num_labels, p.num_histories, p.num_positions, machine_of(p, arrays), levels(p)
     final = torch.nn.functional.pad(m.final[:, :, None, None], (0, k - 1), value=-math.inf)
     best, via = final.expand(-1, -1, min(H, K**T), -1), []
@@ -241,7 +236,7 @@ def best(p: Parts, k: int) -> Found:
 def draw(p: Parts, n: int, generator: torch.Generator | None) -> Found:
     """n outputs (n, B, T) with probability exp(score) / Z, and whether there is any (B,): P(y | s, h) inverted."""
     check(p)
-    uniforms, p = p.uniforms(n, generator), in_double(p)
+    uniforms, p = p.uniforms(n, generator), p.map(wide)
     m, scores = machine_of(p), levels(p)
     beta = backward(p, scores, m)
 

@@ -149,9 +149,6 @@ class FactorGraph(Structure):
     def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
         return torch.where(exists[..., None], choices, -1)
 
-    def _strings(self, y: Tensor) -> list[list[int]]:
-        return [[k for k in row if k >= 0] for row in y.tolist()]
-
     def _single(self) -> Tensor | None:
         return None if self._only is None else self._only[None]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import Labels, as_strings
-from structloss.structures.base import Found, Strata, Structure, times
+from structloss.structures.base import Computed, Engine, Found, Strata, times
 from structloss.structures.checks import check_count, check_scale, check_shape
 from structloss.structures.engine import is_native
 from structloss.structures.graph import native_engine, torch_engine
@@ -28,20 +28,17 @@ from structloss.structures.tensors import wide
 _AGREEMENT = Agreement()
 
 
-class GraphEngine(Protocol):
-    """What computes on lattices: an `Engine`, whose choices (n, B, L) are the scores that paths use, -1 after an end.
+class GraphEngine(Engine[Weighted], Protocol):
+    """What computes on lattices; its choices (n, B, L) are the scores that paths use, -1 after an end."""
 
-    And `walk`: the arcs (n, B, L) of choices, and the nodes (n, B) where they end, -1 where they are no path.
-    """
+    def expectation(self, w: Weighted, f: Weighted, /) -> Tensor:
+        """E[score under f] (B,), drawn under w."""
 
-    def log_partition(self, w: Weighted, /) -> Tensor: ...
-    def expectation(self, w: Weighted, f: Weighted, /) -> Tensor: ...
-    def best(self, w: Weighted, k: int, /) -> Found: ...
-    def draw(self, w: Weighted, n: int, generator: torch.Generator | None, /) -> Found: ...
-    def walk(self, t: Topology, choices: Tensor, /) -> tuple[Tensor, Tensor]: ...
+    def walk(self, t: Topology, choices: Tensor, /) -> tuple[Tensor, Tensor]:
+        """The arcs (n, B, L) of choices, and the nodes (n, B) where they end, -1 where they are no path."""
 
 
-class Lattice(Structure):
+class Lattice(Computed):
     r"""A batch of acyclic weighted acceptors, each with its own states and arcs.
 
     The outputs are the paths from state 0 to a final state, and
@@ -90,7 +87,7 @@ class Lattice(Structure):
     def _like(self, **changed: Any) -> Self:
         """The same arcs with some of the rest exchanged."""
         lattice = copy.copy(self)
-        vars(lattice).pop("_weighted", None)
+        vars(lattice).pop("_parts", None)
         vars(lattice).update(changed)
         return lattice
 
@@ -195,7 +192,7 @@ class Lattice(Structure):
         return native_engine if is_native(self.device) else torch_engine
 
     @cached_property
-    def _weighted(self) -> Weighted:
+    def _parts(self) -> Weighted:
         """The product with everything that augments it."""
         topology = self._topology
         for machines in self._added:
@@ -238,7 +235,7 @@ class Lattice(Structure):
         return torch.where(exists[:, :, None] & (choices >= 0), choices - self._offset, -1)
 
     def _score(self, choices: Tensor) -> Tensor:
-        w = self._weighted
+        w = self._parts
         arcs, ends = self._engine.walk(w.topology, choices)
         constant, final = (wide(torch.from_numpy(x).to(self.device)) for x in (w.constant, w.final))
         total = torch.where(ends >= 0, final[ends], -math.inf)
@@ -247,18 +244,9 @@ class Lattice(Structure):
             total = total + torch.where(arcs >= 0, own, 0).sum(2)
         return torch.where(total > -math.inf, total, -math.inf).to(self.dtype)
 
-    def _best(self, k: int) -> Found:
-        return self._engine.best(self._weighted, k)
-
-    def _draw(self, n: int, generator: torch.Generator | None) -> Found:
-        return self._engine.draw(self._weighted, n, generator)
-
-    def _log_partition(self) -> Tensor:
-        return self._engine.log_partition(self._weighted)
-
     def _marginals(self) -> Tensor:
         # By tensor operations they are the gradient of log Z, as of any structure.
-        return native_engine.marginals(self._weighted) if is_native(self.device) else super()._marginals()
+        return native_engine.marginals(self._parts) if is_native(self.device) else super()._marginals()
 
     def _strings(self, y: Tensor) -> list[list[int]]:
         choices, t = self._choices(y[None], "y")[0].cpu().numpy(), self._topology
@@ -271,10 +259,10 @@ class Lattice(Structure):
             raise ValueError(f"other: got {other!r}, but wanted the arcs and final states of {self!r}")
 
     def _expectation(self, other: Self) -> Tensor:
-        topology = self._weighted.topology
+        topology = self._parts.topology
         for machines in other._added:
             topology = topology.times(machines, forbid=False)
-        mine = self._weighted if topology is self._weighted.topology else self._on(topology)
+        mine = self._parts if topology is self._parts.topology else self._on(topology)
         return self._engine.expectation(mine, other._on(topology))
 
     def topk_strings(self, k: int) -> tuple[Tensor, list[list[list[int]]]]:
@@ -291,7 +279,7 @@ class Lattice(Structure):
                     [1.]]), [[[7], [2]]])
         """
         check_count(k, "k")
-        found = best_strings(self._weighted, k)
+        found = best_strings(self._parts, k)
         paths = torch.full((k, self._batch, self._topology.num_levels - 1), -1)
         exists = torch.zeros(k, self._batch, dtype=torch.bool)
         for b, listed in enumerate(found):
@@ -362,7 +350,7 @@ class Lattice(Structure):
         """
         s, machines = self.detach()._times(-1.0) if lowest else self, self._machines(loss, reference, absolute=True)
         with torch.no_grad():
-            w = s._on(s._weighted.topology.times(machines))
+            w = s._on(s._parts.topology.times(machines))
             (_, example), (_, losses) = w.topology.level_and_example, w.topology.machines[machines]
             ends = w.final > -np.inf
 

@@ -45,7 +45,7 @@ class Recent(Generic[X]):
         return Recent, (self._size,)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Topology:
     """The graphs of a batch, or their product with machines: N nodes on D levels, A arcs.
 
@@ -65,35 +65,11 @@ class Topology:
     recent_machines: "Recent[Machines]" = field(default_factory=lambda: Recent(8), repr=False)
     recent_plans: "Recent[Any]" = field(default_factory=lambda: Recent(2), repr=False)  # of the torch engine, by device
 
-    @property
-    def batch(self) -> int:
-        """B."""
-        return len(self.sizes)
-
-    @property
-    def num_scores(self) -> int:
-        """How many arcs a caller named in the whole batch."""
-        return int(self.sizes.sum())
-
-    @cached_property
-    def offset(self) -> Ints:
-        """(B,), where the scores of each example begin."""
-        return np.cumsum(self.sizes) - self.sizes
-
-    @property
-    def num_nodes(self) -> int:
-        """N."""
-        return len(self.ends)
-
-    @property
-    def num_arcs(self) -> int:
-        """A."""
-        return len(self.label)
-
-    @property
-    def num_levels(self) -> int:
-        """D, one more than the longest path has arcs."""
-        return (len(self.graph.cell_begin) - 1) // self.batch if self.batch else 1
+    def __post_init__(self) -> None:
+        cells, self.batch = len(self.graph.cell_begin) - 1, len(self.sizes)
+        self.num_nodes, self.num_arcs, self.num_scores = len(self.ends), len(self.label), int(self.sizes.sum())
+        self.num_levels = cells // self.batch if self.batch else 1  # D, one more than the longest path has arcs
+        self.offset = np.cumsum(self.sizes) - self.sizes  # (B,), where the scores of each example begin
 
     @cached_property
     def level_and_example(self) -> tuple[Ints, Ints]:

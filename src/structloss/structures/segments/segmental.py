@@ -4,14 +4,14 @@ import copy
 import math
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from structloss.losses import Loss
 from structloss.losses.references import Labels, as_padded
-from structloss.structures.base import Found, Strata, Structure
+from structloss.structures.base import Computed, Engine, Strata
 from structloss.structures.checks import at_least_float32, check_count, check_floating, objection, unfit
 from structloss.structures.derivatives import Linear, apply
 from structloss.structures.engine import is_native
@@ -21,15 +21,7 @@ from structloss.structures.segments.strata import levels_of
 from structloss.structures.tensors import wide
 
 
-class SegmentEngine(Protocol):
-    """What computes on segments, of an `Engine` what all have: kernels, tensor operations, or the explicit graph."""
-
-    def log_partition(self, p: Parts, /) -> Tensor: ...
-    def best(self, p: Parts, k: int, /) -> Found: ...
-    def draw(self, p: Parts, n: int, generator: torch.Generator | None, /) -> Found: ...
-
-
-class Segmental(Structure):
+class Segmental(Computed):
     """T frames cut into segments, each in one of K states.
 
     Inside, an output is its marks (B, T): the state of the segment that starts at each frame, -1 where none does.
@@ -94,9 +86,6 @@ class Segmental(Structure):
         """Some of the examples, as a batch of their own."""
         return self._like(self._parts.examples(self._example_numbers(examples)))
 
-    def _strings(self, y: Tensor) -> list[list[int]]:
-        return [[own for own in row if own >= 0] for row in y.tolist()]
-
     def _score(self, marks: Tensor) -> Tensor:
         """The score (n, B) of marks (n, B, T); -inf of those that leave a frame out or have a forbidden duration."""
         p, (n, batch, frames), device = self._parts, marks.shape, marks.device
@@ -124,19 +113,10 @@ class Segmental(Structure):
         return torch.where(possible, total, -math.inf).to(p.opening.dtype)
 
     @property
-    def _engine(self) -> SegmentEngine:
+    def _engine(self) -> Engine[Parts]:
         if self._parts.added:
             return explicit
         return native_engine if is_native(self.device) else torch_engine
-
-    def _best(self, k: int) -> Found:
-        return self._engine.best(self._parts, k)
-
-    def _draw(self, n: int, generator: torch.Generator | None) -> Found:
-        return self._engine.draw(self._parts, n, generator)
-
-    def _log_partition(self) -> Tensor:
-        return self._engine.log_partition(self._parts)
 
     def _single(self) -> Tensor | None:
         return None if self._parts.only is None else self._parts.only[None]
