@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.kernels.strata import fill_levels
+from structloss.kernels.machines import fill_levels
 from structloss.structures.base import Found, Strata
 
 Floats = NDArray[np.float64]
@@ -30,7 +30,7 @@ def best_at_each(losses: Iterable[Floats], like: Tensor, best: Callable[[Floats]
 
 
 class Sums(NamedTuple):
-    """What the costs from each position on can sum to, its values: see `kernels.strata.fill_levels`.
+    """What the costs from each position on can sum to, its values: see `kernels.machines.fill_levels`.
 
     V is the room for values, L the number of positions.
     """
