@@ -8,9 +8,8 @@ probabilities of paths, and arithmetic is linear.
 import numpy as np
 
 from structloss.kernels.compile import kernel
-from structloss.kernels.types import NOT_A_NUMBER, OK, PLUS_INFINITY, Array, Ints
+from structloss.kernels.types import NOT_A_NUMBER, OK, PLUS_INFINITY, UNSAFE, Array, Ints
 
-LOST = 4  # a status: of this example's sum too much is lost in linear arithmetic
 _SMALLEST = 1e-280  # of what is summed up at a frame, smaller parts than this may be lost
 
 
@@ -149,7 +148,7 @@ def alignments(
 ) -> None:  # fmt: skip
     """value (B,) = log of the sum over the paths that write labels[begin[b]:begin[b + 1]]; g_scores its gradient.
 
-    Time and memory T * (2n + 1) an example. -inf, with zero gradient, where no path does. Status LOST: see
+    Time and memory T * (2n + 1) an example. -inf, with zero gradient, where no path does. Status UNSAFE: see
     `alignments_log`. Without room for it, g_scores is not wanted.
     """
     T, C = scores.shape[1], scores.shape[2]
@@ -166,7 +165,7 @@ def alignments(
         alpha, scale = np.empty((length + 1, label.shape[0])), np.empty(length + 1)
         total, lost = forward(scores[b], p, length, label, skip, alpha, scale)
         if total == -np.inf or (lost > -np.inf and not lost + np.log(float(alpha.size)) < total - 35.0):
-            status[b] = LOST
+            status[b] = UNSAFE
             continue
         value[b] = frames + total
         if g_scores.size:
@@ -178,11 +177,11 @@ def alignments_log(
     worker: int, workers: int, scores: Array, lengths: Ints, labels: Ints, begin: Ints, blank: int,
     value: Array, g_scores: Array, status: Ints,
 ) -> None:  # fmt: skip
-    """As `alignments`, in logarithms, of the examples that it left LOST: log p[t, c] = scores[t, c] - norm[t]."""
+    """As `alignments`, in logarithms, of the examples that it left UNSAFE: log p[t, c] = scores[t, c] - norm[t]."""
     T, C = scores.shape[1], scores.shape[2]
     p, norm = np.empty((T, C)), np.empty(T)
     for b in range(worker, lengths.shape[0], workers):
-        if status[b] != LOST:
+        if status[b] != UNSAFE:
             continue
         length = lengths[b]
         frames, status[b] = normalise(scores[b], length, p, norm)
