@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from structloss.kernels.checks import UNKNOWN
-from structloss.kernels.compile import exact_kernel
+from structloss.kernels.compile import exact_helper, exact_kernel
 from structloss.kernels.types import Array, Ints
 
 
@@ -21,7 +21,7 @@ class Pairs(NamedTuple):
     table: Array  # (K, K), by the reference's label, then the answer's; of size 0 where the two numbers say it all
 
 
-@exact_kernel
+@exact_helper
 def pair_costs(pairs: Pairs, reference: Ints, label: int, out: Array) -> None:
     """out[j] = the least cost of answering `label` where any of reference[j] is right: labels, UNKNOWN for all, -1."""
     match, substitution, table = pairs

@@ -17,13 +17,13 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from structloss.kernels.compile import exact_kernel, kernel_without_nan
+from structloss.kernels.compile import exact_helper, helper_without_nan
 from structloss.kernels.types import Array
 
 STEP = 1e-30  # h, for directions f of at most 1
 
 
-@exact_kernel
+@exact_helper
 def exp_nonpositive(x: float) -> float:
     """exp(x) for x <= 0, 0 below -700, NaN for NaN: 2**n times a polynomial in the rest, about 2e-16 relative error.
 
@@ -85,7 +85,7 @@ def _inverse(x: Any) -> Callable[[Any], Any]:
     return dual if isinstance(x, types.Complex) else plain
 
 
-@kernel_without_nan
+@helper_without_nan
 def extremes(scores: Array, begin: int, end: int) -> tuple[float, float]:
     """The largest (real part) of scores[begin:end], and the smallest that is not -inf. A NaN among them: anything."""
     top, bottom = -np.inf, np.inf  # loops this plain are vectorised, one that does both is not

@@ -7,13 +7,13 @@ probabilities of paths, and arithmetic is linear.
 
 import numpy as np
 
-from structloss.kernels.compile import kernel
+from structloss.kernels.compile import helper, kernel
 from structloss.kernels.types import NOT_A_NUMBER, OK, PLUS_INFINITY, UNSAFE, Array, Ints
 
 _SMALLEST = 1e-280  # of what is summed up at a frame, smaller parts than this may be lost
 
 
-@kernel
+@helper
 def normalise(scores: Array, length: int, out: Array, norm: Array) -> tuple[float, int]:
     """out[t, c] = softmax of scores[t] (T, C), norm[t] its log-sum-exp. Returns the sum of these, and a status."""
     total = 0.0
@@ -38,7 +38,7 @@ def normalise(scores: Array, length: int, out: Array, norm: Array) -> tuple[floa
     return total, OK
 
 
-@kernel
+@helper
 def positions(string: Ints, blank: int, C: int) -> tuple[Ints, Ints]:
     """The string with a blank before, between and after its labels, (J,); and where a path may leap over a blank (J,).
 
@@ -53,7 +53,7 @@ def positions(string: Ints, blank: int, C: int) -> tuple[Ints, Ints]:
     return label, skip
 
 
-@kernel
+@helper
 def ways(before: Array, j: int, leaps: int) -> tuple[float, float, float, float]:
     """How a path comes to j, from j, from j - 1 and, where it leaps, from j - 2: the exponentials of a frame's logs.
 
@@ -66,7 +66,7 @@ def ways(before: Array, j: int, leaps: int) -> tuple[float, float, float, float]
     return np.exp(stay - top), np.exp(step - top), np.exp(leap - top), top
 
 
-@kernel
+@helper
 def forward(
     scores: Array, p: Array, length: int, label: Ints, skip: Ints, alpha: Array, scale: Array
 ) -> tuple[float, float]:
@@ -109,7 +109,7 @@ def forward(
     return scale[length] + np.log(last), worst
 
 
-@kernel
+@helper
 def share_back(length: int, label: Ints, skip: Ints, alpha: Array, logs: bool, out: Array) -> None:
     """out[t, c] += P(label c at frame t | the string), from the last frame back: a position shares with those before.
 
@@ -199,7 +199,7 @@ def alignments_log(
             share_back(length, label, skip, alpha, True, g_scores[b])
 
 
-@kernel
+@helper
 def all_but_one(values: Array, out: Array) -> float:
     """out[c] = the sum of all values but values[c], none of them negative. Returns the sum of all.
 
@@ -222,7 +222,7 @@ def all_but_one(values: Array, out: Array) -> float:
     return total
 
 
-@kernel
+@helper
 def step_back(p: Array, q: Array, blank: int, following: Ints, there: Array, moved: Array, here: Array) -> None:
     """here[s, c] = what there[s', c'] (after a frame of probabilities p) is worth before it, c the label before.
 
@@ -241,7 +241,7 @@ def step_back(p: Array, q: Array, blank: int, following: Ints, there: Array, mov
             here[s, c] += stay + q[c] * there[s, c]
 
 
-@kernel
+@helper
 def step_on(
     p: Array, q: Array, blank: int, following: Ints, alpha: Array, there: Array, moved: Array, out: Array,
     alpha_next: Array,

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from structloss.kernels.arithmetic import exponential, extremes, inverse
-from structloss.kernels.compile import kernel
+from structloss.kernels.compile import helper, kernel
 from structloss.kernels.levels import (
     Machines,
     Potentials,
@@ -82,7 +82,7 @@ class Room(NamedTuple):
     flow_one: Array  # (S, H // K, K)
 
 
-@kernel
+@helper
 def room_for(p: Potentials, m: Machines, value: Array) -> Room:
     """Room for the largest example, of the type of `value`."""
     K, H, T = num_labels(p), num_histories(p), num_positions(p)
@@ -108,7 +108,7 @@ def room_for(p: Potentials, m: Machines, value: Array) -> Room:
     )
 
 
-@kernel
+@helper
 def exp_unaries(p: Potentials, b: int, length: int, out: Array, spans: Array) -> float:
     """out[t, y] = exp(unary score - max over y), spans[t] = the span of the finite ones. Returns the maxima's sum."""
     fill_unaries(p, b, length, out)
@@ -126,7 +126,7 @@ def exp_unaries(p: Potentials, b: int, length: int, out: Array, spans: Array) ->
     return total
 
 
-@kernel
+@helper
 def shared_weights(p: Potentials, out: Array) -> tuple[float, float]:
     """out = exp(table - max) for a shared table, once for the whole batch. Returns the maximum and the span."""
     if p.table.size and p.shared:
@@ -134,7 +134,7 @@ def shared_weights(p: Potentials, out: Array) -> tuple[float, float]:
     return 0.0, 0.0
 
 
-@kernel
+@helper
 def fill_level(table: Array, b: int, t: int, tabled: bool, rows: int, out: Array) -> tuple[float, float]:
     """out = exp(table - max) of a level with a table of its own, 1 of one that has none. Returns maximum and span."""
     if tabled:
@@ -145,7 +145,7 @@ def fill_level(table: Array, b: int, t: int, tabled: bool, rows: int, out: Array
     return 0.0, 0.0
 
 
-@kernel
+@helper
 def fill_last(final: Array, i: int, S: int, H: int, beta: Array, begin: int) -> tuple[float, float]:
     """beta of the last level, exp(final - max) for every history. Returns the maximum and the span."""
     top, bottom = extremes(final[i], 0, S)
@@ -156,7 +156,7 @@ def fill_last(final: Array, i: int, S: int, H: int, beta: Array, begin: int) -> 
     return top, top - bottom
 
 
-@kernel
+@helper
 def backward(p: Potentials, m: Machines, b: int, top: float, span: float, room: Room, value: Array) -> int:
     """Fill beta and norm, so that norm[t] * beta(t, h, s) = the sum over y, and value[b] = log Z. Returns a status.
 
@@ -212,7 +212,7 @@ def backward(p: Potentials, m: Machines, b: int, top: float, span: float, room: 
     return OK
 
 
-@kernel
+@helper
 def forward(
     p: Potentials, m: Machines, b: int, room: Room, labels: Array,
     g_unary: Array, g_table: Array, g_levels: Array, g_final: Array,
@@ -298,7 +298,7 @@ def log_partition(
             forward(p, m, b, room, labels, g_unary, g_table, g_levels, g_final)
 
 
-@kernel
+@helper
 def fill_before(weights: Array, h: int, ahead: Array, first: int, step: int, out: Array, at: int) -> None:
     """out[at, y] = the sum of weights[h, x] * ahead[first + x * step] over x < y; inf where that of y itself is 0."""
     total = 0.0
@@ -308,7 +308,7 @@ def fill_before(weights: Array, h: int, ahead: Array, first: int, step: int, out
         total += weight
 
 
-@kernel
+@helper
 def pick(before: Array, at: int, passed: float) -> int:
     """The last label before which the weights come to no more than `passed`; never one of weight 0."""
     label = 0
@@ -317,7 +317,7 @@ def pick(before: Array, at: int, passed: float) -> int:
     return label
 
 
-@kernel
+@helper
 def draw(
     p: Potentials, m: Machines, b: int, room: Room, places: Ints, before: Array, uniforms: Array, labels: Ints
 ) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from structloss.kernels.arithmetic import exponential
-from structloss.kernels.compile import kernel
+from structloss.kernels.compile import helper, kernel
 from structloss.kernels.dense import fill_before, pick
 from structloss.kernels.levels import (
     Machines,
@@ -25,7 +25,7 @@ from structloss.kernels.steps import table_of
 from structloss.kernels.types import OK, UNSAFE, Array, Ints
 
 
-@kernel
+@helper
 def fill_arcs(
     p: Potentials, m: Machines, b: int, t: int, h: int, s: int, level: Array, there: Array, out: Array
 ) -> float:
@@ -38,7 +38,7 @@ def fill_arcs(
     return top
 
 
-@kernel
+@helper
 def backward(
     p: Potentials, m: Machines, b: int, begin: Ints, beta: Array, unary: Array, level: Array, row: Array, value: Array
 ) -> int:
@@ -70,7 +70,7 @@ def backward(
     return OK
 
 
-@kernel
+@helper
 def forward(
     p: Potentials, m: Machines, b: int, begin: Ints, beta: Array, unary: Array, level: Array, row: Array,
     mu: Array, mu_next: Array, g_unary: Array, g_table: Array, g_levels: Array, g_final: Array,

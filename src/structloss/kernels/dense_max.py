@@ -10,7 +10,7 @@ the lexicographically smallest.
 
 import numpy as np
 
-from structloss.kernels.compile import kernel, kernel_without_nan
+from structloss.kernels.compile import helper, helper_without_nan, kernel
 from structloss.kernels.levels import (
     Machines,
     Potentials,
@@ -93,7 +93,7 @@ def score_gradient(
                 h = label if H == K else (h * K + label) % H
 
 
-@kernel
+@helper
 def fill_table(p: Potentials, b: int, t: int, rows: int, out: Array) -> int:
     """out[h, y] = what the table scores at level t, 0 where there is none. Returns a status."""
     status, K = OK, out.shape[1]
@@ -108,7 +108,7 @@ def fill_table(p: Potentials, b: int, t: int, rows: int, out: Array) -> int:
     return status
 
 
-@kernel_without_nan
+@helper_without_nan
 def best_rows(table: Array, ahead: Array, rows: int, blocks: int, S: int, best: Array, at: int) -> None:
     """best[at + h * S + s] = max over y of table[h, y] + ahead[((h mod blocks) * K + y) * S + s], for h < rows.
 

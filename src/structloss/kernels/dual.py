@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from structloss.kernels.arithmetic import exp_nonpositive
-from structloss.kernels.compile import inlined_kernel, kernel
+from structloss.kernels.compile import helper, inlined_helper
 from structloss.kernels.factors import Graph, Slots, gather
 from structloss.kernels.types import Array, Ints
 
@@ -45,7 +45,7 @@ class Room(NamedTuple):
     top: Array  # (F,)
 
 
-@inlined_kernel
+@inlined_helper
 def absorb(g: Graph, s: Slots, f: int, scores: Array, tau: float, r: Room) -> None:
     """E and top of factor f from A, which is absorbed."""
     for i in range(s.messages[g.slots[f]], s.messages[g.slots[f + 1]]):
@@ -57,7 +57,7 @@ def absorb(g: Graph, s: Slots, f: int, scores: Array, tau: float, r: Room) -> No
         r.E[c] = exp_nonpositive((r.E[c] - top) / tau)
 
 
-@kernel
+@helper
 def contract(x: Array, outer: int, size: int, inner: int, w: Array, first: int) -> None:
     """x[o, i] = the sum over k of x[o, k, i] w[k]: into the beginning of x, which it has been read from by then."""
     if inner == 1:
@@ -76,7 +76,7 @@ def contract(x: Array, outer: int, size: int, inner: int, w: Array, first: int) 
                 x[o * inner + i] += x[(o * size + k) * inner + i] * weight
 
 
-@kernel
+@helper
 def contract_max(x: Array, outer: int, size: int, inner: int, w: Array, first: int) -> None:
     """x[o, i] = the largest over k of x[o, k, i] + w[k]: into the beginning of x, as `contract` does."""
     for o in range(outer):
@@ -87,7 +87,7 @@ def contract_max(x: Array, outer: int, size: int, inner: int, w: Array, first: i
             x[o * inner + i] = best
 
 
-@inlined_kernel
+@inlined_helper
 def send_best(g: Graph, s: Slots, at: int, scores: Array, r: Room, work: Array) -> None:
     """M of slot `at` where it was lost: maxima take the place of sums."""
     f, messages, size = s.factor[at], s.messages[at], s.messages[at + 1] - s.messages[at]
@@ -102,7 +102,7 @@ def send_best(g: Graph, s: Slots, at: int, scores: Array, r: Room, work: Array) 
             r.M[messages + i] = work[i]
 
 
-@inlined_kernel
+@inlined_helper
 def send(g: Graph, s: Slots, at: int, scores: Array, tau: float, r: Room, work: Array) -> None:
     """M of slot `at`, from the A of the other slots of its factor: one of these after the other is summed out."""
     f, messages, size = s.factor[at], s.messages[at], s.messages[at + 1] - s.messages[at]
@@ -125,7 +125,7 @@ def send(g: Graph, s: Slots, at: int, scores: Array, tau: float, r: Room, work: 
         send_best(g, s, at, scores, r, work)
 
 
-@kernel
+@helper
 def answer(g: Graph, s: Slots, at: int, r: Room) -> None:
     """A = gamma total - M, its largest entry 0: a constant between factor and variable changes nothing."""
     v, begin = g.scope[at], s.messages[at]
@@ -138,7 +138,7 @@ def answer(g: Graph, s: Slots, at: int, r: Room) -> None:
         r.A[begin + x] -= top
 
 
-@kernel
+@helper
 def sweep(g: Graph, s: Slots, b: int, scores: Array, tau: float, ahead: bool, r: Room, work: Array) -> None:
     """One pass over the variables of example b, ahead or back."""
     begin, end = g.variables[b], g.variables[b + 1]
@@ -168,7 +168,7 @@ def sweep(g: Graph, s: Slots, b: int, scores: Array, tau: float, ahead: bool, r:
                     absorb(g, s, f, scores, tau, r)
 
 
-@kernel
+@helper
 def push(g: Graph, s: Slots, b: int, weight: float, r: Room) -> None:
     """Go on in the direction of the last change: a pass depends on the M of last slots alone."""
     for at in range(g.slots[g.factors[b]], g.slots[g.factors[b + 1]]):
@@ -179,7 +179,7 @@ def push(g: Graph, s: Slots, b: int, weight: float, r: Room) -> None:
                 r.before[i] = found
 
 
-@kernel
+@helper
 def bound(g: Graph, s: Slots, b: int, scores: Array, r: Room) -> float:
     """The dual value after a pass ahead, where A is -M at the last slot of a factor. It overwrites that, and E."""
     for at in range(g.slots[g.factors[b]], g.slots[g.factors[b + 1]]):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from structloss.kernels.arithmetic import exponential, inverse
-from structloss.kernels.compile import exact_kernel
+from structloss.kernels.compile import exact_helper, exact_kernel
 from structloss.kernels.factors import Graph
 from structloss.kernels.types import Array, Ints
 
@@ -46,14 +46,14 @@ class Room(NamedTuple):
     counter: Ints  # the label of each variable of the separator
 
 
-@exact_kernel
+@exact_helper
 def make_room(p: Plan, like: Array) -> Room:
     """Room for one example, of the type of an array; as much as all buckets need together."""
     messages, values = np.empty(p.messages[-1], like.dtype), np.empty(p.sizes.sum(), like.dtype)
     return Room(messages, values, np.empty(p.item.shape[0], np.int64), np.empty(p.separator.shape[0], np.int64))
 
 
-@exact_kernel
+@exact_helper
 def begin_bucket(g: Graph, p: Plan, b: int, i: int, r: Room) -> None:
     """Point at the first assignment of the separator."""
     for j in range(p.items[i + 1] - p.items[i]):
@@ -62,7 +62,7 @@ def begin_bucket(g: Graph, p: Plan, b: int, i: int, r: Room) -> None:
     r.counter[: p.dims[i + 1] - p.dims[i]] = 0
 
 
-@exact_kernel
+@exact_helper
 def next_assignment(p: Plan, i: int, r: Room) -> None:
     """Point at the next assignment of the separator, its last variable fastest."""
     first, dims = p.dims[i], p.dims[i + 1] - p.dims[i]
@@ -77,7 +77,7 @@ def next_assignment(p: Plan, i: int, r: Room) -> None:
         r.counter[d] = 0
 
 
-@exact_kernel
+@exact_helper
 def fill_values(g: Graph, p: Plan, b: int, i: int, scores: Array, r: Room) -> None:
     """r.values[k] = value(i, s, k) at the assignment that is pointed at."""
     first, dims = g.labels[g.variables[b] + p.order[i]], p.dims[i + 1] - p.dims[i]
@@ -94,7 +94,7 @@ def fill_values(g: Graph, p: Plan, b: int, i: int, scores: Array, r: Room) -> No
                 r.values[k] += r.messages[r.base[j] + k * stride]
 
 
-@exact_kernel
+@exact_helper
 def hand_down(g: Graph, p: Plan, b: int, i: int, r: Room, share: Array, mass: Array) -> None:
     """Add r.values[k] to the share of what value(i, s, k) was summed from: of scores, and the mass of messages."""
     first, dims = g.labels[g.variables[b] + p.order[i]], p.dims[i + 1] - p.dims[i]
@@ -108,7 +108,7 @@ def hand_down(g: Graph, p: Plan, b: int, i: int, r: Room, share: Array, mass: Ar
             into[r.base[j] + k * stride] += r.values[k]
 
 
-@exact_kernel
+@exact_helper
 def exponentials(values: Array, size: int) -> tuple[float, Any]:
     """values[:size] = their exp, over that of the largest, which is returned, and the sum.
 
@@ -123,7 +123,7 @@ def exponentials(values: Array, size: int) -> tuple[float, Any]:
     return top, total
 
 
-@exact_kernel
+@exact_helper
 def collect(g: Graph, p: Plan, b: int, scores: Array, r: Room) -> Any:
     """Fill the messages. Returns log Z."""
     total = 0.0
@@ -166,7 +166,7 @@ def log_partition(
                 next_assignment(p, i, r)
 
 
-@exact_kernel
+@exact_helper
 def place(p: Plan, i: int, y: Ints) -> int:
     """Which cell of the message of bucket i the assignment y is."""
     at = 0
@@ -175,7 +175,7 @@ def place(p: Plan, i: int, y: Ints) -> int:
     return int(p.messages[i] + at)
 
 
-@exact_kernel
+@exact_helper
 def trace(p: Plan, i: int, choice: Ints, below: Ints, y: Ints) -> None:
     """Fill in the best choices of all that was eliminated into bucket i, whose variable and separator y has."""
     below[i] = 1
@@ -186,7 +186,7 @@ def trace(p: Plan, i: int, choice: Ints, below: Ints, y: Ints) -> None:
             y[p.order[j]] = choice[place(p, j, y)]
 
 
-@exact_kernel
+@exact_helper
 def comes_first(p: Plan, i: int, visible: int, below: Ints, y: Ints, other: Ints) -> bool:
     """Whether y comes before the other in lexicographic order, over what was eliminated into bucket i."""
     best = visible

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from structloss.kernels.compile import inlined_kernel, kernel
+from structloss.kernels.compile import helper, inlined_helper
 from structloss.kernels.types import Array, Ints
 
 ADD, SCALE, SUM, MAX = 0, 1, 2, 3  # what cells and messages do with each other
@@ -40,7 +40,7 @@ class Slots(NamedTuple):
     share: Array  # (V,): one over the number of monotone chains through the variable
 
 
-@inlined_kernel
+@inlined_helper
 def along(what: int, g: Graph, s: Slots, at: int, x: Array, message: Array) -> None:
     """Go through the cells x of a factor, each with the message of its label at this slot.
 
@@ -64,7 +64,7 @@ def along(what: int, g: Graph, s: Slots, at: int, x: Array, message: Array) -> N
                 c += 1
 
 
-@inlined_kernel
+@inlined_helper
 def gather(g: Graph, s: Slots, f: int, scores: Array, message: Array, x: Array) -> float:
     """x = theta_f + the sum of the messages of factor f's slots, cell by cell. Returns the largest."""
     for c in range(g.cells[f], g.cells[f + 1]):
@@ -77,7 +77,7 @@ def gather(g: Graph, s: Slots, f: int, scores: Array, message: Array, x: Array) 
     return top
 
 
-@kernel
+@helper
 def forbid(g: Graph, s: Slots, b: int, scores: Array, allowed: Ints, message: Array, best: Array, x: Array) -> bool:
     """Strike labels that no cell of some factor allows, until nothing changes. False where a variable has none left.
 

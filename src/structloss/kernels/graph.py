@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from structloss.kernels.arithmetic import exponential, inverse
-from structloss.kernels.compile import exact_kernel, kernel
+from structloss.kernels.compile import exact_helper, exact_kernel, helper, kernel
 from structloss.kernels.types import Array, Ints
 
 
@@ -40,13 +40,13 @@ class Weights(NamedTuple):
     final: Array  # (N,), -inf where no path ends
 
 
-@exact_kernel
+@exact_helper
 def ahead(g: Graph, w: Weights, following: Any, a: int) -> Any:
     """What arc a is worth where what follows it, from its tail on, is worth `following`."""
     return following + w.scores[g.base[a]] + w.constant[a]
 
 
-@kernel
+@helper
 def fill_shares(g: Graph, w: Weights, b: int, batch: int, beta: Array, share: Array, ending: Array) -> None:
     """Of example b's nodes n and arcs a: beta (N,), share[a] = P(a | n) (A,) and ending[n] = P(end | n) (N,)."""
     for cell in range(g.cell_begin.shape[0] - 1 - batch + b, -1, -batch):
@@ -103,7 +103,7 @@ def log_partition(
                         g_scores[g.base[a]] += flow
 
 
-@exact_kernel
+@exact_helper
 def fill_first(g: Graph, w: Weights, b: int, batch: int, score: Array, via: Ints, rank: Ints) -> None:
     """The best way to end from each node of example b, (N, 1): see `best`."""
     for cell in range(g.cell_begin.shape[0] - 1 - batch + b, -1, -batch):
@@ -116,7 +116,7 @@ def fill_first(g: Graph, w: Weights, b: int, batch: int, score: Array, via: Ints
             score[n, 0], via[n, 0], rank[n, 0] = top, chosen, 0
 
 
-@exact_kernel
+@exact_helper
 def fill_best(g: Graph, w: Weights, b: int, batch: int, score: Array, via: Ints, rank: Ints, taken: Ints) -> None:
     """The k best ways to end from each node of example b, (N, k): see `best`."""
     for cell in range(g.cell_begin.shape[0] - 1 - batch + b, -1, -batch):

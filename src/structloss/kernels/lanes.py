@@ -11,7 +11,7 @@ The recursions are those of `dense`, in scaled arithmetic only: an example for w
 import numpy as np
 
 from structloss.kernels.arithmetic import exp_nonpositive
-from structloss.kernels.compile import kernel
+from structloss.kernels.compile import helper, kernel
 from structloss.kernels.dense import RANGE, shared_weights
 from structloss.kernels.levels import Potentials
 from structloss.kernels.steps import TINY
@@ -21,7 +21,7 @@ LANES = 32
 CALM = 30.0
 
 
-@kernel
+@helper
 def by_length(lengths: Ints, longest: int) -> Ints:
     """The indices of the examples, the shortest first."""
     begin, order = np.zeros(longest + 2, np.int64), np.empty(lengths.shape[0], np.int64)
@@ -35,7 +35,7 @@ def by_length(lengths: Ints, longest: int) -> Ints:
     return order
 
 
-@kernel
+@helper
 def gather(p: Potentials, examples: Ints, lengths: Ints, longest: int, out: Array) -> None:
     """out[t, y, w] = unary + start + end of example w; 0 beyond a length."""
     K = out.shape[1]
@@ -55,7 +55,7 @@ def gather(p: Potentials, examples: Ints, lengths: Ints, longest: int, out: Arra
                 out[length - 1, y, w] += p.end[y]
 
 
-@kernel
+@helper
 def exp_lanes(scores: Array, longest: int, tops: Array, spans: Array) -> None:
     """scores[t, y, w] = exp(scores - max over y), in place; tops[w] the sum of the maxima, spans[w] the largest span.
 
@@ -85,7 +85,7 @@ def exp_lanes(scores: Array, longest: int, tops: Array, spans: Array) -> None:
         flat[i] = exp_nonpositive(flat[i])
 
 
-@kernel
+@helper
 def product(weights: Array, vectors: Array, t: int, out: Array, at: int) -> None:
     """out[at, h, w] = sum over y of weights[h, y] * vectors[t, y, w].
 
@@ -125,7 +125,7 @@ def product(weights: Array, vectors: Array, t: int, out: Array, at: int) -> None
                 out[at, g, w] = second
 
 
-@kernel
+@helper
 def normalise_lanes(beta: Array, t: int, norm: Array, safe: Array) -> None:
     """Divide beta[t, :, w] by its sum norm[t, w]. safe[w] is the least share so far that is not 0."""
     K = beta.shape[1]
@@ -144,7 +144,7 @@ def normalise_lanes(beta: Array, t: int, norm: Array, safe: Array) -> None:
             safe[w] = beta[t, h, w] if (not beta[t, h, w] >= safe[w]) & (beta[t, h, w] != 0.0) else safe[w]
 
 
-@kernel
+@helper
 def fill_beyond(beta: Array, t: int, lengths: Ints, norm: Array) -> None:
     """Beyond a length beta is 1, and so is its norm."""
     for w in range(LANES):
@@ -154,7 +154,7 @@ def fill_beyond(beta: Array, t: int, lengths: Ints, norm: Array) -> None:
                 beta[t, h, w] = 1.0
 
 
-@kernel
+@helper
 def outer_lanes(c: Array, a: Array, longest: int, out: Array) -> None:
     """out[h, y, w] = sum over t >= 1 of c[t, h, w] * a[t, y, w], four t at a time."""
     K, whole = out.shape[0], 1 + max(0, longest - 1) // 4 * 4

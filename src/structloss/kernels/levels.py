@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from structloss.kernels.compile import kernel
+from structloss.kernels.compile import helper, kernel
 from structloss.kernels.types import LARGEST, NOT_A_NUMBER, OK, PLUS_INFINITY, Array, Ints
 
 
@@ -44,44 +44,44 @@ class Machines(NamedTuple):
     final: Array  # (M, most states of a last level): of the last level's states, -inf where none may end
 
 
-@kernel
+@helper
 def num_labels(p: Potentials) -> int:
     """K."""
     return int(max(p.unary.shape[2], p.table.shape[3]))
 
 
-@kernel
+@helper
 def num_histories(p: Potentials) -> int:
     """H = K**(q-1)."""
     return int(max(1, p.table.shape[2]))
 
 
-@kernel
+@helper
 def num_positions(p: Potentials) -> int:
     """T."""
     return int(max(p.unary.shape[1], p.table.shape[1]))
 
 
-@kernel
+@helper
 def num_rows(p: Potentials, t: int) -> int:
     """How many histories exist at level t: min(H, K**t)."""
     return num_histories(p) if t >= p.order - 1 else num_labels(p) ** t
 
 
-@kernel
+@helper
 def has_table(p: Potentials, t: int) -> bool:
     """Whether the table scores level t."""
     return p.table.size > 0 and (not p.shared or t >= p.order - 1)
 
 
-@kernel
+@helper
 def table_at(p: Potentials, b: int, t: int) -> Array:
     """The (H, K) scores of level t of example b."""
     level: Array = p.table[0, 0] if p.shared else p.table[b, t]
     return level
 
 
-@kernel
+@helper
 def fill_unaries(p: Potentials, b: int, length: int, out: Array) -> None:
     """out[t, y] = unary + start + end of each level, -inf for labels that a pin forbids. Cost L * K."""
     K = out.shape[1]
@@ -105,13 +105,13 @@ def fill_unaries(p: Potentials, b: int, length: int, out: Array) -> None:
                         out[t, y] = -np.inf
 
 
-@kernel
+@helper
 def status_of(score: float) -> int:
     """Whether a score is a number of at most LARGEST, or -inf."""
     return NOT_A_NUMBER if score != score else PLUS_INFINITY if score > LARGEST else OK
 
 
-@kernel
+@helper
 def fill_scores(p: Potentials, b: int, t: int, rows: int, unary: Array, out: Array) -> int:
     """out[h, y] = score(t, h, y) for h < rows, from what `fill_unaries` gave. Returns a status. Cost rows * K."""
     K, status = unary.shape[1], OK
@@ -130,32 +130,32 @@ def fill_scores(p: Potentials, b: int, t: int, rows: int, unary: Array, out: Arr
     return status
 
 
-@kernel
+@helper
 def machine_of(m: Machines, b: int) -> int:
     """The number of the machine of example b."""
     return int(min(b, m.sizes.shape[0] - 1))
 
 
-@kernel
+@helper
 def classes_at(m: Machines, i: int, t: int) -> Ints:
     """The class of each label at level t, (K,)."""
     classes: Ints = m.class_of[i, min(t, m.class_of.shape[1] - 1)]
     return classes
 
 
-@kernel
+@helper
 def arc_of(m: Machines, i: int, t: int, s: int, y: int) -> int:
     """The place of the arc of label y from state s of level t."""
     return int(m.arc_begin[i, t] + classes_at(m, i, t)[y] * m.sizes[i, t] + s)
 
 
-@kernel
+@helper
 def weight_at(weight: Array, arc: int) -> float:
     """The weight of an arc."""
     return weight[arc] if weight.size else 0.0
 
 
-@kernel
+@helper
 def fill_begins(m: Machines, i: int, length: int, out: Ints) -> int:
     """out[t] = how many states come before level t when all levels stand in one array. Returns the number of all."""
     total = 0
@@ -165,7 +165,7 @@ def fill_begins(m: Machines, i: int, length: int, out: Ints) -> int:
     return total
 
 
-@kernel
+@helper
 def largest_machine(m: Machines, lengths: Ints) -> tuple[int, int, int]:
     """The most states of any machine, the most of any level, and the most arcs of any level."""
     states, widest, arcs = 1, 1, 1

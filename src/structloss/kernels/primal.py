@@ -7,13 +7,13 @@ large, and what is missing is added as a product. Its value is below the bound, 
 import numpy as np
 
 from structloss.kernels.arithmetic import exp_nonpositive
-from structloss.kernels.compile import inlined_kernel, kernel
+from structloss.kernels.compile import helper, inlined_helper, kernel
 from structloss.kernels.dual import Room, answer
 from structloss.kernels.factors import SCALE, SUM, Graph, Slots, along, gather
 from structloss.kernels.types import Array, Ints
 
 
-@inlined_kernel
+@inlined_helper
 def believe(g: Graph, s: Slots, f: int, scores: Array, tau: float, r: Room, mu: Array) -> None:
     """mu = the belief of factor f's cells, and the marginals of it in `missing`."""
     for at in range(g.slots[f], g.slots[f + 1]):
@@ -29,7 +29,7 @@ def believe(g: Graph, s: Slots, f: int, scores: Array, tau: float, r: Room, mu: 
         along(SUM, g, s, at, mu, r.missing)
 
 
-@inlined_kernel
+@inlined_helper
 def average(g: Graph, s: Slots, v: int, scores: Array, r: Room, mu: Array) -> None:
     """mu = the mean of the marginals that its factors have of variable v; its best label where it has none."""
     labels, size, count = g.labels[v], g.labels[v + 1] - g.labels[v], s.begin[v + 1] - s.begin[v]
@@ -43,7 +43,7 @@ def average(g: Graph, s: Slots, v: int, scores: Array, r: Room, mu: Array) -> No
         mu[labels + best] = 1.0
 
 
-@inlined_kernel
+@inlined_helper
 def mend(g: Graph, s: Slots, f: int, scores: Array, r: Room, mu: Array) -> tuple[float, float, float]:
     """Mend the belief of factor f to the marginals of its variables. E is overwritten.
 
@@ -80,7 +80,7 @@ def mend(g: Graph, s: Slots, f: int, scores: Array, r: Room, mu: Array) -> tuple
     return value, violation, left
 
 
-@kernel
+@helper
 def solution(g: Graph, s: Slots, b: int, scores: Array, tau: float, r: Room, mu: Array) -> tuple[float, float, float]:
     """Fill mu with the beliefs, mended to a point of the polytope.
 

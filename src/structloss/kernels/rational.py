@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from structloss.kernels.compile import exact_kernel
+from structloss.kernels.compile import exact_helper, exact_kernel
 from structloss.kernels.tables import slot_of
 from structloss.kernels.types import Array, Ints
 
@@ -20,7 +20,7 @@ class Vectors(NamedTuple):
     table: Ints  # of states: see `tables.slot_of`
 
 
-@exact_kernel
+@exact_helper
 def enter(v: Vectors, directions: Array, states: int) -> int:
     """The state that is seen like vector number `states`, the last: that one if there is no other."""
     P, D = directions.shape

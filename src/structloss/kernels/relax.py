@@ -6,7 +6,7 @@ solution and an assignment of the messages. Value below and bound above are the 
 
 import numpy as np
 
-from structloss.kernels.compile import kernel
+from structloss.kernels.compile import helper, kernel
 from structloss.kernels.dual import Room, absorb, bound, push, sweep
 from structloss.kernels.factors import Graph, Slots, forbid
 from structloss.kernels.primal import decode, solution
@@ -28,7 +28,7 @@ SLOWER = 0.2  # what is left of the hurry when all temperatures were passed in v
 MOMENTUM = 0.95  # the most of the last change that is repeated: after k of them it is k / (k + 3), as Nesterov's
 
 
-@kernel
+@helper
 def copy(source: Array, into: Array, first: int, last: int) -> None:
     """into[first:last] = source[first:last]"""
     for i in range(first, last):

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from structloss.kernels.arithmetic import exponential
-from structloss.kernels.compile import exact_kernel, kernel, kernel_without_nan
+from structloss.kernels.compile import exact_helper, exact_kernel, helper, helper_without_nan
 from structloss.kernels.types import Array, Ints
 
 TINY = 1e-150
@@ -83,14 +83,14 @@ class Scaled(NamedTuple):
     largest: Array  # (K, D) or (1, K + 1)
 
 
-@kernel
+@helper
 def make_nodes(s: Segments, strata: int, like: Array) -> Array:
     """A number for each node, (V, T + 1, P, K + 1)."""
     _, T, K = s.opening.shape
     return np.empty((strata, T + 1, s.durations.shape[1] if s.rates.size else 1, K + 1), like.dtype)
 
 
-@kernel
+@helper
 def make_room(s: Segments, like: Array) -> Room:
     """Room for any example of a batch, numbers being of the type of `like`."""
     K, D, kind = s.opening.shape[2], s.durations.shape[1], like.dtype
@@ -102,7 +102,7 @@ def make_room(s: Segments, like: Array) -> Room:
     )  # fmt: skip
 
 
-@kernel
+@helper
 def span(s: Segments, b: int, t: int) -> tuple[int, int]:
     """The first state that a segment from frame t on can be in, so that all can be covered, and the one after the last.
 
@@ -118,14 +118,14 @@ def span(s: Segments, b: int, t: int) -> tuple[int, int]:
     return first, max(first, last + 1)
 
 
-@kernel
+@helper
 def add(total: Array, row: Array) -> None:
     """total += row."""
     for k in range(total.shape[0]):
         total[k] += row[k]
 
 
-@exact_kernel
+@exact_helper
 def stratum_after(levels: Levels, b: int, t: int, v: int, k: int, d: int) -> int:
     """The stratum that frame t + d leads to from v, in a segment of state k from t on; segments cost at their start."""
     if v < 0 or (d > 0 and not levels.by_frame):
@@ -133,7 +133,7 @@ def stratum_after(levels: Levels, b: int, t: int, v: int, k: int, d: int) -> int
     return int(levels.following[b, t + d, v, k] if levels.by_frame else levels.following[b, k, v, t])
 
 
-@exact_kernel
+@exact_helper
 def fill_segments(s: Segments, b: int, t: int, first: int, last: int, r: Room) -> None:
     """segments[k, d] = a segment of d + 1 frames from t on, without its opening. Cost D * K."""
     for k in range(first, last):
@@ -143,7 +143,7 @@ def fill_segments(s: Segments, b: int, t: int, first: int, last: int, r: Room) -
             r.segments[k, d] = total + s.durations[b, d, k] if d + 1 >= s.shortest else -np.inf
 
 
-@exact_kernel
+@exact_helper
 def fill_ways_of(
     levels: Levels, b: int, t: int, v: int, first: int, last: int, count: int, nodes: Array, r: Room
 ) -> None:
@@ -159,7 +159,7 @@ def fill_ways_of(
         r.tops[k] = top
 
 
-@kernel_without_nan
+@helper_without_nan
 def largest_sums(matrix: Array, values: Array, count: int, begin: int, end: int, out: Array) -> None:
     """out[p] = the largest of matrix[p, i] + values[i], i < count."""
     for p in range(begin, end):
@@ -170,7 +170,7 @@ def largest_sums(matrix: Array, values: Array, count: int, begin: int, end: int,
         out[p] = top
 
 
-@kernel
+@helper
 def scaled_exp(values: Array, count: int, out: Array) -> float:
     """out[i] = exp(values[i] - the largest of these), i < count; returns the largest, 0 where all are -inf."""
     top = -np.inf
@@ -182,7 +182,7 @@ def scaled_exp(values: Array, count: int, out: Array) -> float:
     return top
 
 
-@kernel
+@helper
 def share_logs(scores: Array, values: Array, count: int, row: Array) -> tuple[float, Any]:
     """row[i] = exp(scores[i] + values[i] - the largest of these), i < count. Returns that, and the sum of the row."""
     for i in range(count):
@@ -193,13 +193,13 @@ def share_logs(scores: Array, values: Array, count: int, row: Array) -> tuple[fl
     return top, total
 
 
-@kernel
+@helper
 def matrices_of(s: Segments, b: int) -> Array:
     """The rates of each state of example b, or its transitions."""
     return s.rates[b] if s.rates.size else s.transitions[b : b + 1]
 
 
-@kernel
+@helper
 def scaled_matrices(s: Segments, b: int, like: Array) -> Scaled:
     """Those of example b, of the type of `like`. Cost K * D**2 with rates, K**2 with transitions."""
     matrices = matrices_of(s, b)
@@ -211,7 +211,7 @@ def scaled_matrices(s: Segments, b: int, like: Array) -> Scaled:
     return scaled
 
 
-@kernel
+@helper
 def share_ways(count: int, first: int, last: int, r: Room) -> None:
     """shares[d, k] = exp(ways[d, k] - tops[k]), sums[k] = their sum; tops of -inf become 0. Cost D * K."""
     tops, sums = r.tops[first:last], r.sums[first:last]
@@ -225,7 +225,7 @@ def share_ways(count: int, first: int, last: int, r: Room) -> None:
         add(sums, shares)
 
 
-@exact_kernel
+@exact_helper
 def look_ahead(
     s: Segments, levels: Levels | None, b: int, t: int, v: int, first: int, last: int, nodes: Array,
     scaled: Scaled | None, r: Room,
@@ -262,14 +262,14 @@ def look_ahead(
     return count
 
 
-@kernel
+@helper
 def take_column(table: Array, k: int, count: int, out: Array) -> None:
     """Put what state k has in a table (D, K) side by side."""
     for d in range(count):
         out[d] = table[d, k]
 
 
-@kernel
+@helper
 def pull(
     matrix: Array, scaled: Scaled | None, m: int, values: Array, exps: Array, top: float, count: int, row: Array,
     begin: int, end: int, out: Array,
@@ -293,7 +293,7 @@ def pull(
                 out[p] = base + np.log(total)
 
 
-@exact_kernel
+@exact_helper
 def backward(s: Segments, levels: Levels | None, b: int, nodes: Array, scaled: Scaled | None, r: Room) -> None:
     """nodes (V, T + 1, P, K + 1) = log of the sum over the ways to finish from each; without `scaled` the maximum.
 
@@ -333,7 +333,7 @@ def backward(s: Segments, levels: Levels | None, b: int, nodes: Array, scaled: S
 # --- Walks: the best, the best at each value of a loss, and samples --------------------------------------------------
 
 
-@exact_kernel
+@exact_helper
 def pick(scores: Array, values: Array, count: int, backwards: bool, uniform: float | None, row: Array) -> int:
     """The first i < count with the largest of scores[i] + values[i], or the last where `backwards`.
 

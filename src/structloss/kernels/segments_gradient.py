@@ -10,12 +10,12 @@ import numpy as np
 
 from structloss.kernels import segments
 from structloss.kernels.arithmetic import inverse
-from structloss.kernels.compile import kernel
+from structloss.kernels.compile import helper, kernel
 from structloss.kernels.segments import Room, Scaled, Segments
 from structloss.kernels.types import Array
 
 
-@kernel
+@helper
 def share(scores: Array, weights: Array, values: Array, exps: Array, count: int, row: Array) -> Any:
     """As share_logs, up to a factor, from exp(scores), weights, and exp(values), exps, both scaled. Returns the sum."""
     total = 0.0
@@ -26,7 +26,7 @@ def share(scores: Array, weights: Array, values: Array, exps: Array, count: int,
     return total if total.real > segments.TINY else segments.share_logs(scores, values, count, row)[1]
 
 
-@kernel
+@helper
 def push(
     matrix: Array, weights: Array, values: Array, exps: Array, count: int, row: Array, masses: Array, flow: Array,
     g: Array,
@@ -47,7 +47,7 @@ def push(
                 segments.add(g[p, :count], row)
 
 
-@kernel
+@helper
 def fill_flow(
     s: Segments, b: int, t: int, first: int, last: int, count: int, scaled: Scaled, r: Room, mass: Array, g: Segments
 ) -> None:
@@ -82,7 +82,7 @@ def fill_flow(
             shares[k] *= flow[k]
 
 
-@kernel
+@helper
 def spread(
     nodes: Array, g: Segments, b: int, t: int, count: int, first: int, last: int, weights: Array, sums: Array
 ) -> None:

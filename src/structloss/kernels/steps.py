@@ -7,20 +7,20 @@ state the vectors are over labels or histories instead.
 import numpy as np
 
 from structloss.kernels.arithmetic import exponential, extremes
-from structloss.kernels.compile import kernel
+from structloss.kernels.compile import helper
 from structloss.kernels.types import Array, Ints
 
 TINY = 1e-170
 TOGETHER = 64  # levels whose outer products are summed in one go: what they read stays near
 
 
-@kernel
+@helper
 def table_of(buffer: Array, begin: int, rows: int, columns: int) -> Array:
     """Numbers of a flat buffer as a (rows, columns) table: a level's (H, S) states or (C, S) arcs."""
     return buffer[begin : begin + rows * columns].reshape(rows, columns)
 
 
-@kernel
+@helper
 def exp_table(scores: Array, rows: int, out: Array) -> tuple[float, float]:
     """out[h, y] = exp(scores[h, y] - max). Returns the maximum and the span of the finite scores.
 
@@ -35,7 +35,7 @@ def exp_table(scores: Array, rows: int, out: Array) -> tuple[float, float]:
     return top, top - bottom
 
 
-@kernel
+@helper
 def exp_arcs(weight: Array, begin: int, count: int, out: Array) -> tuple[float, float]:
     """out[i] = exp(weight - max) of `count` arcs from `begin` on. Returns the maximum and the span."""
     if weight.size == 0:
@@ -46,7 +46,7 @@ def exp_arcs(weight: Array, begin: int, count: int, out: Array) -> tuple[float, 
     return top, top - bottom
 
 
-@kernel
+@helper
 def rescale(states: Array) -> tuple[float, bool]:
     """Divide by the sum of the real parts, which is returned; and whether every positive one is then above TINY."""
     total, tiny = 0.0, 0
@@ -61,7 +61,7 @@ def rescale(states: Array) -> tuple[float, bool]:
     return total, tiny == 0
 
 
-@kernel
+@helper
 def look_ahead(
     unary: Array, t: int, classes: Ints, next_state: Ints, arc: int, arcs: Array, C: int, S: int,
     beta: Array, there: int, H: int, S_next: int, blocks: int, out: Array, begin: int,
@@ -84,7 +84,7 @@ def look_ahead(
                     ahead[r * K + y, s] = factor * states[row, targets[c, s]]
 
 
-@kernel
+@helper
 def look_ahead_one(unary: Array, t: int, beta: Array, there: int, blocks: int, out: Array, at: int) -> None:
     """`look_ahead` from one machine state to one, without weights."""
     K, H = unary.shape[1], beta.shape[1]
@@ -93,7 +93,7 @@ def look_ahead_one(unary: Array, t: int, beta: Array, there: int, blocks: int, o
             out[at, r, y] = unary[t, y] * beta[there, r * K + y if H > 1 else 0]
 
 
-@kernel
+@helper
 def combine(
     weights: Array, begin: int, across: int, down: int, n: int, k: int,
     vectors: Array, first: int, step: int, out: Array, out_first: int, out_step: int,
@@ -134,7 +134,7 @@ def combine(
                 out[two, s] = y
 
 
-@kernel
+@helper
 def pull(weights: Array, ahead: Array, begin: int, S: int, rows: int, blocks: int, out: Array, out_begin: int) -> None:
     """out[h, s] = sum over y of weights[h, y] * ahead[(h mod blocks) * K + y, s]."""
     K, flat = weights.shape[1], weights.reshape(-1)
@@ -143,7 +143,7 @@ def pull(weights: Array, ahead: Array, begin: int, S: int, rows: int, blocks: in
         combine(flat, r * K, blocks * K, 1, rows // blocks, K, vectors, r * K, 1, sums, r, blocks)
 
 
-@kernel
+@helper
 def pull_one(weights: Array, ahead: Array, at: int, rows: int, blocks: int, out: Array, here: int) -> None:
     """`pull` for one machine state: out[here, h] = sum over y of weights[h, y] * ahead[at, h mod blocks, y]."""
     K = weights.shape[1]
@@ -155,7 +155,7 @@ def pull_one(weights: Array, ahead: Array, at: int, rows: int, blocks: int, out:
             out[here, first + r] = total
 
 
-@kernel
+@helper
 def push(weights: Array, coefficients: Array, begin: int, S: int, rows: int, blocks: int, out: Array) -> None:
     """out[r * K + y, s] = sum over h = r mod blocks of weights[h, y] * coefficients[h, s]."""
     K, flat = weights.shape[1], weights.reshape(-1)
@@ -164,7 +164,7 @@ def push(weights: Array, coefficients: Array, begin: int, S: int, rows: int, blo
         combine(flat, r * K, 1, blocks * K, K, rows // blocks, c, r, blocks, flow, r * K, 1)
 
 
-@kernel
+@helper
 def push_one(weights: Array, c: Array, here: int, rows: int, blocks: int, out: Array) -> None:
     """`push` for one machine state: out[0, r, y] = sum over h = r mod blocks of c[here, h] * weights[h, y]."""
     K = weights.shape[1]
@@ -185,7 +185,7 @@ def push_one(weights: Array, c: Array, here: int, rows: int, blocks: int, out: A
                 out[0, r, y] += factor * weights[first + r, y]
 
 
-@kernel
+@helper
 def spread(
     classes: Ints, next_state: Ints, arc: int, C: int, S: int, H: int, S_next: int, blocks: int,
     ahead: Array, begin: int, flow: Array, mu: Array, labels: Array,
@@ -213,7 +213,7 @@ def spread(
             labels[y] = label
 
 
-@kernel
+@helper
 def spread_one(ahead: Array, at: int, blocks: int, H: int, flow: Array, mu: Array, labels: Array) -> None:
     """`spread` from one machine state to one: mu is the flow itself, and its sum where there is no history."""
     K = labels.shape[0]
@@ -227,7 +227,7 @@ def spread_one(ahead: Array, at: int, blocks: int, H: int, flow: Array, mu: Arra
         mu[0, 0, 0] = np.sum(labels)
 
 
-@kernel
+@helper
 def dots(
     weights: Array, c: Array, here: int, ahead: Array, begin: int, S: int, rows: int, blocks: int, out: Array
 ) -> None:
@@ -243,7 +243,7 @@ def dots(
             out[h, y] = weights[h, y] * total
 
 
-@kernel
+@helper
 def dots_one(weights: Array, c: Array, here: int, ahead: Array, at: int, rows: int, blocks: int, out: Array) -> None:
     """`dots` for one machine state."""
     for h in range(rows):
@@ -252,7 +252,7 @@ def dots_one(weights: Array, c: Array, here: int, ahead: Array, at: int, rows: i
             out[h, y] = weights[h, y] * (factor * ahead[at, r, y])
 
 
-@kernel
+@helper
 def add_shared(c: Array, ahead: Array, first: int, length: int, shared: Array, out: Array) -> None:
     """out = the marginals of a shared table, of a plain chain: those of all levels t >= first at once."""
     H, K = out.shape
@@ -266,7 +266,7 @@ def add_shared(c: Array, ahead: Array, first: int, length: int, shared: Array, o
             out[h, y] *= shared[h, y]
 
 
-@kernel
+@helper
 def add_outer_products(c: Array, ahead: Array, begin: int, end: int, out: Array) -> None:
     """out[h, y] += sum over begin <= t < end of c[t, h] * ahead[t, h mod blocks, y], four t at a time."""
     (H, K), blocks = out.shape, ahead.shape[1]

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from structloss.kernels.compile import exact_kernel
+from structloss.kernels.compile import exact_helper, exact_kernel
 from structloss.kernels.types import Array, Ints
 
 UNIT = 1e-9  # costs that differ by less are equal
@@ -57,7 +57,7 @@ class Limits(NamedTuple):
     bound: Array  # (L, n, n): b(q, p) of the positions of use; inf where nothing is known
 
 
-@exact_kernel
+@exact_helper
 def complete(a: Acceptor, first: int, last: int, after: Array, out: Array) -> bool:
     """Lower out[p] to what it costs to read one symbol, any of the classes from first to last, and then `after`.
 
@@ -96,7 +96,7 @@ def completions(a: Acceptor, out: Array) -> bool:
     return rounds <= most
 
 
-@exact_kernel
+@exact_helper
 def any_symbol(a: Acceptor) -> Acceptor:
     """The acceptor with one class, which moves as the cheapest of all."""
     start, stop, move_start, move_to, move_cost, silent_start, silent_to, silent_cost = a
@@ -158,7 +158,7 @@ def positions_of_use(
         cost, following = following, cost
 
 
-@exact_kernel
+@exact_helper
 def answer_moves(
     a: Acceptor, alive: Ints, count: int, ordinary: Ints, place: Ints, place_after: Ints, after: Array, slack: float,
     given_up: bool, answer: Array, out: Array,

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from structloss.kernels.compile import exact_kernel
+from structloss.kernels.compile import exact_helper, exact_kernel
 from structloss.kernels.types import Array, Ints
 
 
-@exact_kernel
+@exact_helper
 def slot_of(keys: Ints, begin: Ints, width: int, row: int, table: Ints, first: int) -> int:
     """Where in the table a row that equals this one stands, or, if none does, where it would.
 
@@ -55,7 +55,7 @@ def distinct_rows(keys: Ints, begin: Ints, width: int, table: Ints, first: Ints,
     return count
 
 
-@exact_kernel
+@exact_helper
 def doubled(x: Array) -> Array:
     """x (n,) with as many zeros behind it."""
     out = np.zeros(2 * x.shape[0], x.dtype)
