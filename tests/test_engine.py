@@ -1,14 +1,21 @@
 """The native engine where programs put it: compiled graphs, forked workers, threads; and which engine is chosen."""
 
+import ast
 import concurrent.futures
 import copy
+import importlib
+import inspect
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
+from numba.core.dispatcher import Dispatcher
 from torch.utils.data import DataLoader, Dataset
 
 import structloss as sl
@@ -199,6 +206,29 @@ def test_half_precision_is_computed_in_float32() -> None:
     value.sum().backward()
     assert emissions.grad is not None
     assert emissions.grad.dtype == torch.bfloat16
+
+
+def test_no_helper_of_a_kernel_is_called_from_python() -> None:
+    """A helper is compiled without the wrapper that Python calls: such a call would end the process."""
+
+    def is_helper(value: Any) -> bool:
+        return isinstance(value, Dispatcher) and bool(value.targetoptions.get("no_cpython_wrapper"))
+
+    found, kernels = [], 0
+    for module in (importlib.import_module(m.name) for m in pkgutil.walk_packages(sl.__path__, "structloss.")):
+        inside = module.__name__.startswith("structloss.kernels")
+        kernels += sum(map(is_helper, vars(module).values())) if inside else 0
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            value = None
+            if isinstance(node, ast.Name):
+                value = vars(module).get(node.id)
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                owner = vars(module).get(node.value.id)
+                value = getattr(owner, node.attr, None) if isinstance(owner, ModuleType) else None
+            if not inside and is_helper(value):
+                found.append(f"{module.__name__}:{node.lineno}")
+    assert kernels > 50
+    assert not found
 
 
 def test_import_takes_the_light_road() -> None:

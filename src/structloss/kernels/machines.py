@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from structloss.kernels.compile import exact_kernel, kernel
+from structloss.kernels.compile import exact_kernel, helper, kernel
 from structloss.kernels.tables import doubled
 from structloss.kernels.types import Array, Ints
 
@@ -43,7 +43,7 @@ def count_machine(next_node: Ints, gain: Ints, length: int, max_states: int) -> 
     return next_state[: count * C].reshape(count, C), total[:count], offsets, -1
 
 
-@kernel
+@helper
 def merge_equal(values: Array, count: int) -> int:
     """Sort values[:count] and keep one of each run that differs by rounding only. Returns how many are left."""
     values[:count].sort()

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from structloss.kernels.compile import kernel
+from structloss.kernels.compile import helper, kernel
 from structloss.kernels.types import Ints
 
 
@@ -55,7 +55,7 @@ def arrange(source: Ints, target: Ints, start: Ints, final: Ints, depth: Ints) -
     return -1
 
 
-@kernel
+@helper
 def arc_of_loop(source: Ints, target: Ints, waiting: Ints) -> int:
     """An arc of a loop, where waiting[n] > 0 marks nodes that each have an arc from another such node."""
     entered = np.full(waiting.shape[0], -1, np.int64)
