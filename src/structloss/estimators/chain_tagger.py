@@ -363,6 +363,8 @@ def _dense(X: Sentences) -> Tensor:
 def _sparse(X: Sentences) -> Sequence[Sequence[Token]]:
     """Sentences of tokens with their features' names; a text is not one."""
     for i, x in enumerate(X):
+        if not isinstance(x, str) and not any(issubclass(kind, str) for kind in set(map(type, x))):
+            continue
         for t, token in enumerate([x] if isinstance(x, str) else x):
             if isinstance(token, str):
                 where = f"X[{i}]" if isinstance(x, str) else f"X[{i}][{t}]"

@@ -80,9 +80,10 @@ class FeatureIndex:
         (['word=a'], [0])
     """
 
-    def __init__(self, names: Sequence[str], weighted: bool = False) -> None:
+    def __init__(self, names: Iterable[str], weighted: bool = False) -> None:
         self.names, self.weighted = list(names), weighted
-        self._numbers = {name: i for i, name in enumerate(self.names)}
+        # Of names that are numbered already the dict is copied, which asks for no string's hash again.
+        self._numbers = dict(names) if isinstance(names, dict) else {name: i for i, name in enumerate(self.names)}
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[Token]], min_count: int = 1) -> "FeatureIndex":
@@ -95,10 +96,10 @@ class FeatureIndex:
         numbers: defaultdict[str, int] = defaultdict()
         numbers.default_factory = numbers.__len__  # who is asked for the first time gets the next number
         tokens = _encoded(chain.from_iterable(sentences), numbers.__getitem__)
-        names = list(numbers)
+        names: Iterable[str] = numbers
         if min_count > 1:
-            kept = np.bincount(tokens.ids, minlength=len(names)) >= min_count
-            names = [name for name, enough in zip(names, kept.tolist(), strict=True) if enough]
+            kept = np.bincount(tokens.ids, minlength=len(numbers)) >= min_count
+            names = [name for name, enough in zip(numbers, kept.tolist(), strict=True) if enough]
             tokens = _kept(tokens, np.where(kept, kept.cumsum() - 1, -1)[tokens.ids])
         return cls(names, bool(tokens.values.size)), tokens
 
@@ -119,7 +120,7 @@ class FeatureIndex:
 def _encoded(tokens: Iterable[Token], number: Callable[[str], int]) -> SparseTokens:
     """Tokens with the numbers of their features; values only where one is not 1."""
     rows = list(tokens)
-    if any(isinstance(token, Mapping) for token in rows):
+    if any(issubclass(kind, Mapping) for kind in set(map(type, rows))):
         pairs = [list(named(token)) for token in rows]
         counts = np.fromiter(map(len, pairs), np.int64, len(pairs))
         ids = np.fromiter((number(name) for row in pairs for name, _ in row), np.int32, counts.sum())
