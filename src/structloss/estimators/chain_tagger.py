@@ -78,7 +78,7 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc]
         >>> tagger.predict([[["w=the"], ["w=cat"]]])
         [['D', 'N']]
         >>> tagger.coef_.shape, tagger.transitions_.shape, tagger.n_iter_
-        ((3, 4), (3, 3), 10)
+        ((3, 4), (3, 3), 7)
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc]
         class_weight: Mapping[Any, float] | str | None = None,
         solver: str = "adagrad",
         max_iter: int = 10,
-        learning_rate: float = 0.5,
+        learning_rate: float = 1.0,
         batch_size: int | None = None,
         min_count: int = 1,
         tol: float = 1e-3,
