@@ -107,12 +107,12 @@ class LossAutomaton:
             self.next_state.nbytes + self.weights.nbytes
         )
 
-    @property
+    @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """How many states each level has, (length + 1,)."""
         return np.diff(self.offsets)
 
-    @property
+    @cached_property
     def last(self) -> NDArray[np.float64]:
         """The final weights of the states of the last level."""
         return self.final[self.offsets[-2] :]
@@ -120,12 +120,13 @@ class LossAutomaton:
     @cached_property
     def by_class(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """next_state and weights with each level laid out (C, S) and all levels in a row, as the kernels read them."""
-        C = self.next_state.shape[1]
+        C, sizes = self.next_state.shape[1], self.sizes
+        begin, size = (np.repeat(x, sizes) for x in (self.offsets[:-1], sizes))
+        place = (begin * (C - 1) + np.arange(len(begin)))[:, None] + size[:, None] * np.arange(C)
         next_state, weights = np.empty(self.next_state.size, np.int32), np.empty(self.weights.size)
-        for x, y in zip(self.offsets[:-1], self.offsets[1:], strict=True):
-            next_state[x * C : y * C] = self.next_state[x:y].T.reshape(-1)
-            if not self.is_absolute:
-                weights[x * C : y * C] = self.weights[x:y].T.reshape(-1)
+        next_state[place] = self.next_state
+        if not self.is_absolute:
+            weights[place] = self.weights
         return next_state, weights
 
     @property

@@ -74,7 +74,9 @@ def track(kind: Ints, begins: Bools, closes: Bools, reference: Ints, num_labels:
 
     # Labels that act alike are one class.
     if not every:
-        kind = np.where(np.isin(kind, own), kind, -1)
+        known = np.zeros(types + 1, np.bool_)
+        known[own] = True
+        kind = np.where(known[kind], kind, -1)
     codes = np.where(kind < 0, 0, 4 * kind + 2 * begins + closes + 4)[:num_labels]
     codes, class_of = np.unique(codes, return_inverse=True)
     label_kind, label_begins, label_closes = codes // 4 - 1, codes // 2 % 2 == 1, codes % 2 == 1

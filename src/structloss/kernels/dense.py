@@ -14,10 +14,10 @@ some level, or whose positive beta falls below TINY of its level's sum, is UNSAF
 above exp(-RANGE) = 1e-87 and beta above TINY = 1e-170 no product, nor STEP = 1e-30 of it, comes near the smallest
 double, 1e-308.
 
-A level's states are a table (H, S), so that every step is one of vectors over the machine's states; where there is one
-state, over labels. With a(h', s) = exp(unary + weight) * beta(t + 1, ...) and E = exp(table - max), a level is S
-products of E with a vector in each direction, and with c = mu / (norm * beta) the table's marginals are E times the sum
-over s of c(h, s) * a(h', s).
+A level's states are a table (H, S), so that every step is one of vectors over the machine's states; where these are
+few, at most FEW, it is (S, H), and the vectors are over labels. With a(h', s) = exp(unary + weight) * beta(t + 1, ...)
+and E = exp(table - max), a level is S products of E with a vector in each direction, and with c = mu / (norm * beta)
+the table's marginals are E times the sum over s of c(h, s) * a(h', s).
 """
 
 from typing import NamedTuple
@@ -43,10 +43,12 @@ from structloss.kernels.steps import (
     add_shared,
     dots,
     dots_one,
+    dots_rows,
     exp_arcs,
     exp_table,
     look_ahead,
     look_ahead_one,
+    look_ahead_row,
     pull,
     pull_one,
     push,
@@ -54,32 +56,36 @@ from structloss.kernels.steps import (
     rescale,
     spread,
     spread_one,
+    spread_rows,
 )
 from structloss.kernels.types import DONE, OK, UNSAFE, Array, Ints
 
 RANGE = 200.0
+FEW = 4  # states of a machine: ChunkErrors has three
 
 
 class Room(NamedTuple):
     """What a worker computes in. Level t of (H, S) states begins at H * begin[t] of a flat buffer.
 
-    Where S = 1 that is row begin[t] of the same buffer as a table with H columns: what ends in _one is such a view.
+    Where states are few, that is rows begin[t], ... of the same buffer as a table with H columns: what ends in _rows.
     """
 
     begin: Ints  # (T + 1,)
     beta: Array  # flat, all levels; the forward pass leaves c there
-    beta_one: Array  # (N, H)
+    beta_rows: Array  # (N, H)
+    reached: Ints  # (N, K), whether a label leads to the row's state; of size 0 where every one does, as the next
+    targets: Ints  # (N, K), the row that a label leads to
     ahead: Array  # flat, a of all levels, (H', S) each; of one level only for order 1
-    ahead_one: Array  # (N, H // K, K)
+    ahead_rows: Array  # (N, H // K, K)
     unary: Array  # (T, K), exp(unary scores - max over y)
     norm: Array  # (T,), what beta was divided by
     arcs: Array  # flat, exp(weight - max) of a level's arcs, (C, S); of size 0 where all are 1
     shared: Array  # (H, K), exp(table - max) of a shared table
     level: Array  # (H, K), of one level
     mu: Array  # flat, a level's
-    mu_one: Array  # (S, H // K, K)
+    mu_rows: Array  # (S, H // K, K)
     flow: Array  # flat, a level's mu by the label that leads on
-    flow_one: Array  # (S, H // K, K)
+    flow_rows: Array  # (S, H // K, K)
 
 
 @helper
@@ -88,12 +94,15 @@ def room_for(p: Potentials, m: Machines, value: Array) -> Room:
     K, H, T = num_labels(p), num_histories(p), num_positions(p)
     states, widest, arcs = largest_machine(m, p.lengths)
     kind, blocks = value.dtype, max(1, H // K)
+    known = states if p.order == 2 and m.next_state.size + m.weight.size > 1 else 0
     beta, ahead = np.empty((states, H), kind), np.empty((states if p.order > 1 else widest, blocks, K), kind)
     mu, flow = np.empty((widest, blocks, K), kind), np.empty((widest, blocks, K), kind)
     return Room(
         np.empty(T + 1, np.int64),
         beta.reshape(-1),
         beta,
+        np.empty((known, K), np.bool_),
+        np.empty((known, K), np.int64),
         ahead.reshape(-1),
         ahead,
         np.empty((T, K), kind),
@@ -146,32 +155,62 @@ def fill_level(table: Array, b: int, t: int, tabled: bool, rows: int, out: Array
 
 
 @helper
-def fill_last(final: Array, i: int, S: int, H: int, beta: Array, begin: int) -> tuple[float, float]:
+def are_few(p: Potentials, m: Machines, i: int, length: int, most: int) -> bool:
+    """Whether machine i has at most `most` states at every level; for other chains than those of order 2, one."""
+    largest = 1
+    for t in range(length + 1):
+        largest = max(largest, m.sizes[i, t])
+    return largest == 1 or (p.order == 2 and largest <= most)
+
+
+@helper
+def fill_rows(m: Machines, i: int, length: int, begin: Ints, targets: Ints, reached: Ints) -> None:
+    """targets[row, y] = the row that label y leads to; reached[row, y] = whether label y leads to this one."""
+    K = reached.shape[1]
+    for row in range(begin[length] + m.sizes[i, length]):
+        for y in range(K):
+            reached[row, y] = False
+    for t in range(length):
+        classes, S, arc = classes_at(m, i, t), m.sizes[i, t], m.arc_begin[i, t]
+        for s in range(S):
+            for y in range(K):
+                row = begin[t + 1] + m.next_state[arc + classes[y] * S + s]
+                targets[begin[t] + s, y] = row
+                reached[row, y] = True
+
+
+@helper
+def fill_last(final: Array, i: int, S: int, H: int, few: bool, beta: Array, begin: int) -> tuple[float, float]:
     """beta of the last level, exp(final - max) for every history. Returns the maximum and the span."""
     top, bottom = extremes(final[i], 0, S)
     if top > -np.inf:
-        for h in range(H):
-            for s in range(S):
-                beta[begin + h * S + s] = exponential(final[i, s] - top)
+        for s in range(S):
+            value = exponential(final[i, s] - top)
+            for h in range(H):
+                beta[begin + (s * H + h if few else h * S + s)] = value
     return top, top - bottom
 
 
 @helper
-def backward(p: Potentials, m: Machines, b: int, top: float, span: float, room: Room, value: Array) -> int:
+def backward(p: Potentials, m: Machines, b: int, few: bool, top: float, span: float, room: Room, value: Array) -> int:
     """Fill beta and norm, so that norm[t] * beta(t, h, s) = the sum over y, and value[b] = log Z. Returns a status.
 
-    `top` and `span` are those of the shared table. A NaN or +inf is UNSAFE. Cost S * L * K**q.
+    `top` and `span` are those of the shared table; `few` says how states are laid out, and that a history goes only with
+    states that its label leads to. A NaN or +inf is UNSAFE. Cost S * L * K**q.
     """
     K, H, order, length = num_labels(p), num_histories(p), p.order, p.lengths[b]
     i = machine_of(m, b)
     C, begin, beta, ahead, norm = m.num_classes[i], room.begin, room.beta, room.ahead, room.norm
     next_state, weight, arcs, unary, table = m.next_state, m.weight, room.arcs, room.unary, p.table
-    beta_one, ahead_one, shared, level, all_shared = room.beta_one, room.ahead_one, room.shared, room.level, p.shared
+    beta_rows, ahead_rows, reached, targets = room.beta_rows, room.ahead_rows, room.reached, room.targets
+    shared, level, all_shared = room.shared, room.level, p.shared
     dense = table.size > 0 and not all_shared
     fill_begins(m, i, length, begin)
+    if few and reached.size:
+        fill_rows(m, i, length, begin, targets, reached)
     log_scale = exp_unaries(p, b, length, unary, norm)
     S_next = m.sizes[i, length]
-    last_top, last_span = fill_last(m.final, i, S_next, H, beta, H * begin[length])
+    last_top, last_span = fill_last(m.final, i, S_next, H, few, beta, H * begin[length])
     value[b] = -np.inf
     if last_top == -np.inf:
         return OK
@@ -188,10 +227,21 @@ def backward(p: Potentials, m: Machines, b: int, top: float, span: float, room: 
         if not all_shared or t < order - 1:
             level_top, level_span = fill_level(table, b, t, dense, rows, level)
             weights = level
+        row = begin[t] if order > 1 else 0
         if S == 1 and S_next == 1 and arcs.size == 0:
-            row = begin[t] if order > 1 else 0
-            look_ahead_one(unary, t, beta_one, begin[t + 1], blocks, ahead_one, row)
-            pull_one(weights, ahead_one, row, rows, blocks, beta_one, begin[t])
+            look_ahead_one(unary, t, beta_rows, begin[t + 1], blocks, ahead_rows, row)
+            pull_one(weights, ahead_rows, row, 0, rows, blocks, beta_rows, begin[t])
+        elif few and order == 2:
+            arc_top, arc_span = exp_arcs(weight, arc, C * S, arcs)
+            for state in range(begin[t], begin[t] + S):
+                look_ahead_row(
+                    unary, t, classes_at(m, i, t), arcs, S, state - begin[t], beta_rows, targets, state, ahead_rows,
+                    state,
+                )  # fmt: skip
+                for h in range(rows):
+                    beta_rows[state, h] = 0.0
+                    if rows == 1 or reached[state, h]:
+                        pull_one(weights, ahead_rows, state, h, h + 1, 1, beta_rows, state)
         else:
             arc_top, arc_span = exp_arcs(weight, arc, C * S, arcs)
             look_ahead(
@@ -214,7 +264,7 @@ def backward(p: Potentials, m: Machines, b: int, top: float, span: float, room: 
 
 @helper
 def forward(
-    p: Potentials, m: Machines, b: int, room: Room, labels: Array,
+    p: Potentials, m: Machines, b: int, few: bool, room: Room, labels: Array,
     g_unary: Array, g_table: Array, g_levels: Array, g_final: Array,
 ) -> None:  # fmt: skip
     """Marginals from what `backward` left, into each gradient that is there (size 0: not wanted)."""
@@ -222,11 +272,10 @@ def forward(
     i = machine_of(m, b)
     C, begin, beta, ahead, norm = m.num_classes[i], room.begin, room.beta, room.ahead, room.norm
     mu, flow, level, unary, arcs = room.mu, room.flow, room.level, room.unary, room.arcs
-    beta_one, ahead_one, flow_one, mu_one = room.beta_one, room.ahead_one, room.flow_one, room.mu_one
+    beta_rows, ahead_rows, flow_rows, mu_rows = room.beta_rows, room.ahead_rows, room.flow_rows, room.mu_rows
     shared, table, all_shared = room.shared, p.table, p.shared
     dense = table.size > 0 and not all_shared
     want_unary, want_levels, want_table = g_unary.size > 0, g_levels.size > 0, g_table.size > 0
-    plain = begin[length] == length  # one machine state a level
     mu[0] = 1.0
     for t in range(length):
         tabled = order > 1 and t >= order - 1
@@ -234,7 +283,7 @@ def forward(
         blocks = max(1, H // K) if t >= order - 1 else rows
         S, S_next, arc, here = m.sizes[i, t], m.sizes[i, t + 1], m.arc_begin[i, t], H * begin[t]
         at = here if order > 1 else 0
-        one, row = S == 1 and S_next == 1, begin[t] if order > 1 else 0
+        row = begin[t] if order > 1 else 0
         if order == 1:
             exp_arcs(m.weight, arc, C * S, arcs)
             look_ahead(
@@ -248,32 +297,41 @@ def forward(
         if not all_shared or not tabled:
             fill_level(table, b, t, dense, rows, level)
             weights = level
-        if one:
-            push_one(weights, beta_one, begin[t], rows, blocks, flow_one)
-            spread_one(ahead_one, row, blocks, H, flow_one, mu_one, labels)
+        if S == 1 and S_next == 1:
+            push_one(weights, beta_rows, begin[t], rows, blocks, flow_rows, 0)
+            spread_one(ahead_rows, row, blocks, H, flow_rows, mu_rows, labels)
+        elif few:
+            for s in range(S):
+                push_one(weights, beta_rows, begin[t] + s, rows, 1, flow_rows, s)
+            spread_rows(
+                room.targets, begin[t], begin[t + 1], S, S_next, ahead_rows, begin[t], flow_rows, mu_rows, labels
+            )
         else:
             push(weights, beta, here, S, rows, blocks, flow)
             spread(classes_at(m, i, t), m.next_state, arc, C, S, H, S_next, blocks, ahead, at, flow, mu, labels)
         if want_unary:
             for y in range(K):
                 g_unary[b, t, y] = labels[y]
-        if want_levels or (want_table and tabled and not plain):
+        if want_levels or (want_table and tabled and not few):
             if S == 1:
-                dots_one(weights, beta_one, begin[t], ahead_one, row, rows, blocks, level)
+                dots_one(weights, beta_rows, begin[t], ahead_rows, row, rows, blocks, level)
+            elif few:
+                dots_rows(weights, beta_rows, begin[t], ahead_rows, begin[t], S, rows, level)
             else:
                 dots(weights, beta, here, ahead, at, S, rows, blocks, level)
             out = g_levels[b, t] if want_levels else g_table[b]
             for h in range(rows if want_levels or tabled else 0):
                 for y in range(K):
                     out[h, y] += level[h, y]
-    if want_table and plain:
-        add_shared(beta_one, ahead_one, order - 1, length, shared, level)
+    if want_table and few:
+        add_shared(beta_rows, ahead_rows, begin[min(order - 1, length)], begin[length], shared, level)
         for h in range(H):
             for y in range(K):
                 g_table[b, h, y] = level[h, y]
-    for s in range(m.sizes[i, length] if g_final.size else 0):
+    S = m.sizes[i, length]
+    for s in range(S if g_final.size else 0):
         for h in range(num_rows(p, length)):
-            g_final[b, s] += mu[h * m.sizes[i, length] + s]
+            g_final[b, s] += mu[s * H + h if few else h * S + s]
 
 
 @kernel
@@ -293,9 +351,10 @@ def log_partition(
     for b in range(worker, p.lengths.shape[0], workers):
         if status[b] == DONE:
             continue
-        status[b] = backward(p, m, b, top, span, room, value)
+        few = are_few(p, m, machine_of(m, b), p.lengths[b], FEW)
+        status[b] = backward(p, m, b, few, top, span, room, value)
         if gradient and status[b] == OK and value[b].real > -np.inf:
-            forward(p, m, b, room, labels, g_unary, g_table, g_levels, g_final)
+            forward(p, m, b, few, room, labels, g_unary, g_table, g_levels, g_final)
 
 
 @helper
@@ -371,6 +430,7 @@ def sample(
     before, places = np.empty((labels.shape[0], num_labels(p))), np.empty((labels.shape[0], 2), np.int64)
     top, span = shared_weights(p, room.shared)
     for b in range(worker, p.lengths.shape[0], workers):
-        status[b] = backward(p, m, b, top, span, room, value)
+        few = are_few(p, m, machine_of(m, b), p.lengths[b], 1)
+        status[b] = backward(p, m, b, few, top, span, room, value)
         if status[b] == OK and value[b] > -np.inf:
             draw(p, m, b, room, places, before, uniforms, labels)

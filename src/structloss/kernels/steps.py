@@ -1,7 +1,7 @@
 """The steps of `dense`: a level's exponentials, and its products with vectors over machine states or labels.
 
-A level's states are a table (H, S) in a flat buffer from some place on, its arcs (C, S). Where there is one machine
-state the vectors are over labels or histories instead.
+A level's states are a table (H, S) in a flat buffer from some place on, its arcs (C, S). Where there are few machine
+states, they are rows of a table (S, H) instead, and the vectors are over labels or histories: what ends in _row.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from structloss.kernels.compile import helper
 from structloss.kernels.types import Array, Ints
 
 TINY = 1e-170
-TOGETHER = 64  # levels whose outer products are summed in one go: what they read stays near
+TOGETHER = 64  # rows whose outer products are summed in one go: what they read stays near
 
 
 @helper
@@ -94,6 +94,18 @@ def look_ahead_one(unary: Array, t: int, beta: Array, there: int, blocks: int, o
 
 
 @helper
+def look_ahead_row(
+    unary: Array, t: int, classes: Ints, arcs: Array, S: int, s: int,
+    beta: Array, targets: Ints, here: int, out: Array, at: int,
+) -> None:  # fmt: skip
+    """`look_ahead` of state s, for order 2, from rows of beta into row `at`."""
+    for y in range(unary.shape[1]):
+        out[at, 0, y] = unary[t, y] * beta[targets[here, y], y]
+        if arcs.size:
+            out[at, 0, y] *= arcs[classes[y] * S + s]
+
+
+@helper
 def combine(
     weights: Array, begin: int, across: int, down: int, n: int, k: int,
     vectors: Array, first: int, step: int, out: Array, out_first: int, out_step: int,
@@ -144,10 +156,10 @@ def pull(weights: Array, ahead: Array, begin: int, S: int, rows: int, blocks: in
 
 
 @helper
-def pull_one(weights: Array, ahead: Array, at: int, rows: int, blocks: int, out: Array, here: int) -> None:
-    """`pull` for one machine state: out[here, h] = sum over y of weights[h, y] * ahead[at, h mod blocks, y]."""
+def pull_one(weights: Array, ahead: Array, at: int, h: int, rows: int, blocks: int, out: Array, here: int) -> None:
+    """`pull` for one machine state and the histories from h on: out[here, h] = sum of weights * ahead[at] over y."""
     K = weights.shape[1]
-    for first in range(0, rows, blocks):
+    for first in range(h, rows, blocks):
         for r in range(blocks):
             total = 0.0
             for y in range(K):
@@ -165,24 +177,26 @@ def push(weights: Array, coefficients: Array, begin: int, S: int, rows: int, blo
 
 
 @helper
-def push_one(weights: Array, c: Array, here: int, rows: int, blocks: int, out: Array) -> None:
-    """`push` for one machine state: out[0, r, y] = sum over h = r mod blocks of c[here, h] * weights[h, y]."""
+def push_one(weights: Array, c: Array, here: int, rows: int, blocks: int, out: Array, at: int) -> None:
+    """`push` for one machine state: out[at, r, y] = sum over h = r mod blocks of c[here, h] * weights[h, y]."""
     K = weights.shape[1]
     for r in range(blocks):
         for y in range(K):
-            out[0, r, y] = 0.0
+            out[at, r, y] = 0.0
     whole = rows - rows % 4 if blocks == 1 else 0
     for h in range(0, whole, 4):  # four rows at a time: a quarter of the loads and stores of `out`
         c0, c1, c2, c3 = c[here, h], c[here, h + 1], c[here, h + 2], c[here, h + 3]
+        if c0.real + c1.real + c2.real + c3.real == 0.0:  # none is negative
+            continue
         for y in range(K):
-            out[0, 0, y] += (c0 * weights[h, y] + c1 * weights[h + 1, y]) + (
+            out[at, 0, y] += (c0 * weights[h, y] + c1 * weights[h + 1, y]) + (
                 c2 * weights[h + 2, y] + c3 * weights[h + 3, y]
             )
     for first in range(whole, rows, blocks):
         for r in range(blocks):
             factor = c[here, first + r]
             for y in range(K):
-                out[0, r, y] += factor * weights[first + r, y]
+                out[at, r, y] += factor * weights[first + r, y]
 
 
 @helper
@@ -228,6 +242,24 @@ def spread_one(ahead: Array, at: int, blocks: int, H: int, flow: Array, mu: Arra
 
 
 @helper
+def spread_rows(
+    targets: Ints, here: int, there: int, S: int, S_next: int, ahead: Array, at: int, flow: Array, mu: Array,
+    labels: Array,
+) -> None:  # fmt: skip
+    """`spread` of rows, for order 2."""
+    K = labels.shape[0]
+    for y in range(K):
+        labels[y] = 0.0
+        for s in range(S_next):
+            mu[s, 0, y] = 0.0
+    for s in range(S):
+        for y in range(K):
+            share = flow[s, 0, y] * ahead[at + s, 0, y]
+            labels[y] += share
+            mu[targets[here + s, y] - there, 0, y] += share
+
+
+@helper
 def dots(
     weights: Array, c: Array, here: int, ahead: Array, begin: int, S: int, rows: int, blocks: int, out: Array
 ) -> None:
@@ -253,14 +285,25 @@ def dots_one(weights: Array, c: Array, here: int, ahead: Array, at: int, rows: i
 
 
 @helper
-def add_shared(c: Array, ahead: Array, first: int, length: int, shared: Array, out: Array) -> None:
-    """out = the marginals of a shared table, of a plain chain: those of all levels t >= first at once."""
+def dots_rows(weights: Array, c: Array, here: int, ahead: Array, at: int, S: int, rows: int, out: Array) -> None:
+    """`dots` of rows, for order 2."""
+    for h in range(rows):
+        for y in range(out.shape[1]):
+            total = 0.0
+            for s in range(S):
+                total += c[here + s, h] * ahead[at + s, 0, y]
+            out[h, y] = weights[h, y] * total
+
+
+@helper
+def add_shared(c: Array, ahead: Array, first: int, end: int, shared: Array, out: Array) -> None:
+    """out = the marginals of a shared table: those of all rows from `first` to `end` at once."""
     H, K = out.shape
     for h in range(H):
         for y in range(K):
             out[h, y] = 0.0
-    for t in range(first, length, TOGETHER):
-        add_outer_products(c, ahead, t, min(t + TOGETHER, length), out)
+    for t in range(first, end, TOGETHER):
+        add_outer_products(c, ahead, t, min(t + TOGETHER, end), out)
     for h in range(H):
         for y in range(K):
             out[h, y] *= shared[h, y]
@@ -275,6 +318,8 @@ def add_outer_products(c: Array, ahead: Array, begin: int, end: int, out: Array)
         r = h % blocks
         for t in range(begin, whole, 4):
             c0, c1, c2, c3 = c[t, h], c[t + 1, h], c[t + 2, h], c[t + 3, h]
+            if c0.real + c1.real + c2.real + c3.real == 0.0:
+                continue
             for y in range(K):
                 out[h, y] += (c0 * ahead[t, r, y] + c1 * ahead[t + 1, r, y]) + (
                     c2 * ahead[t + 2, r, y] + c3 * ahead[t + 3, r, y]

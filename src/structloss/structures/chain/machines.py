@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -16,6 +16,10 @@ from structloss.kernels.workers import map_in_threads
 from structloss.losses import LocalLoss, MachineLoss
 
 Floats = NDArray[np.float64]
+
+
+def _concatenated(arrays: Sequence[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
+    return np.concatenate(arrays) if arrays else np.empty(0, kind)
 
 
 class Source(NamedTuple):
@@ -50,24 +54,24 @@ class MachineBatch:
         """The arrays, with weights as they are (scale 1), inf where a string is outside the machine."""
         machines, batch = self.automata, self._size
         classes = np.array([m.next_state.shape[1] for m in machines], np.int64)
-        arc_begin = np.zeros((batch, self.positions + 1), np.int64)
-        sizes, class_of = (
-            np.zeros_like(arc_begin),
-            np.zeros((batch, 1, max((m.num_labels for m in machines), default=1)), np.int64),
-        )
-        final = np.full((batch, max((len(m.last) for m in machines), default=1)), np.inf)
-        first = 0
-        for b, m in enumerate(machines):
-            arc_begin[b, : m.length + 1] = first + m.offsets[:-1] * classes[b]
-            sizes[b, : m.length + 1] = m.offsets[1:] - m.offsets[:-1]
-            class_of[b, 0] = m.class_of
-            final[b, : len(m.last)] = m.last
-            first += m.next_state.size
-        weights: list[Floats] = []
-        if not all(m.is_absolute for m in machines):
-            weights = [np.zeros(m.next_state.size) if m.is_absolute else m.by_class[1] for m in machines]
-        next_state = np.concatenate([np.empty(0, np.int32), *(m.by_class[0] for m in machines)])
-        return Machines(class_of, classes, next_state, np.concatenate([np.empty(0), *weights]), arc_begin, sizes, final)
+        arcs = [m.next_state.size for m in machines]
+        first = np.cumsum([0, *arcs])[:-1]
+        levels = np.array([m.length for m in machines], np.int64) + 1
+        there = np.arange(self.positions + 1) < levels[:, None]
+        sizes, arc_begin = np.zeros(there.shape, np.int64), np.zeros(there.shape, np.int64)
+        sizes[there] = _concatenated([m.sizes for m in machines], np.int64)
+        before = _concatenated([m.offsets[:-1] for m in machines], np.int64)
+        arc_begin[there] = before * np.repeat(classes, levels) + np.repeat(first, levels)
+        last = [m.last for m in machines]
+        ends = np.array([len(x) for x in last], np.int64)
+        final = np.full((batch, ends.max(initial=1)), np.inf)
+        final[np.arange(final.shape[1]) < ends[:, None]] = _concatenated(last, np.float64)
+        class_of = np.stack([m.class_of for m in machines])[:, None] if machines else np.zeros((0, 1, 1), np.int64)
+        weights = [m.by_class[1] for m in machines]
+        if any(x.size for x in weights):
+            weights = [np.zeros(n) if m.is_absolute else x for m, n, x in zip(machines, arcs, weights, strict=True)]
+        next_state = _concatenated([m.by_class[0] for m in machines], np.int32)
+        return Machines(class_of, classes, next_state, _concatenated(weights, np.float64), arc_begin, sizes, final)
 
     def scaled(self, scale: float) -> Machines:
         """The arrays with every weight times scale, -inf where a string is outside the machine."""
