@@ -195,8 +195,8 @@ def fill_last(final: Array, i: int, S: int, H: int, few: bool, beta: Array, begi
 def backward(p: Potentials, m: Machines, b: int, few: bool, top: float, span: float, room: Room, value: Array) -> int:
     """Fill beta and norm, so that norm[t] * beta(t, h, s) = the sum over y, and value[b] = log Z. Returns a status.
 
-    `top` and `span` are those of the shared table; `few` says how states are laid out, and that a history goes only with
-    states that its label leads to. A NaN or +inf is UNSAFE. Cost S * L * K**q.
+    `top` and `span` are those of the shared table; `few` says how states are laid out, and that a history goes only
+    with states that its label leads to. A NaN or +inf is UNSAFE. Cost S * L * K**q.
     """
     K, H, order, length = num_labels(p), num_histories(p), p.order, p.lengths[b]
     i = machine_of(m, b)
