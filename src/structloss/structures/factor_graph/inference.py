@@ -90,22 +90,20 @@ class Exact(Inference):
         return plans
 
     def solve(self, p: Parts) -> Solution:
-        argmax = native_engine.argmax if is_native(p.scores.device) else torch_engine.argmax
-        return relaxation.whole(p, *argmax(p, self._plans("max", p.topology)))
+        return relaxation.whole(p, *native_engine.argmax(p, self._plans("max", p.topology)))
 
     def log_partition(self, p: Parts) -> Tensor:
-        log_partition = native_engine.log_partition if is_native(p.scores.device) else torch_engine.log_partition
-        return log_partition(p, self._plans("log_partition", p.topology))
+        engine = native_engine if is_native(p.scores.device) else torch_engine
+        return engine.log_partition(p, self._plans("log_partition", p.topology))
 
     def expectation(self, p: Parts, f: Parts) -> Tensor:
-        expectation = native_engine.expectation if is_native(p.scores.device) else torch_engine.expectation
-        return expectation(p, f, self._plans("expectation", p.topology))
+        engine = native_engine if is_native(p.scores.device) else torch_engine
+        return engine.expectation(p, f, self._plans("expectation", p.topology))
 
     def draw(self, p: Parts, n: int, generator: torch.Generator | None) -> Found:
-        sample = native_engine.sample if is_native(p.scores.device) else torch_engine.sample
         device, shape = p.scores.device, (n, len(p.topology.sizes))
         uniforms = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
-        labels, exists = sample(p, self._plans("sample", p.topology), uniforms)
+        labels, exists = native_engine.sample(p, self._plans("sample", p.topology), uniforms)
         return Found(p.topology.outputs(labels).to(device), torch.from_numpy(exists).to(device))
 
 
