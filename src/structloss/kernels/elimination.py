@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from structloss.kernels.arithmetic import exponential, inverse
-from structloss.kernels.compile import exact_helper, exact_kernel
+from structloss.kernels.compile import exact_helper, exact_inlined_helper, exact_kernel
 from structloss.kernels.factors import Graph
 from structloss.kernels.types import Array, Ints
 
@@ -64,7 +64,7 @@ def begin_bucket(g: Graph, p: Plan, b: int, i: int, r: Room) -> None:
     r.counter[: p.dims[i + 1] - p.dims[i]] = 0
 
 
-@exact_helper
+@exact_inlined_helper
 def next_assignment(p: Plan, i: int, r: Room) -> None:
     """Point at the next assignment of the separator, its last variable fastest."""
     first, dims = p.dims[i], p.dims[i + 1] - p.dims[i]
@@ -79,7 +79,7 @@ def next_assignment(p: Plan, i: int, r: Room) -> None:
         r.counter[d] = 0
 
 
-@exact_helper
+@exact_inlined_helper
 def fill_values(g: Graph, p: Plan, b: int, i: int, scores: Array, r: Room) -> None:
     """r.values[k] = value(i, s, k) at the assignment that is pointed at."""
     first, dims = g.labels[g.variables[b] + p.order[i]], p.dims[i + 1] - p.dims[i]
@@ -110,17 +110,17 @@ def hand_down(g: Graph, p: Plan, b: int, i: int, r: Room, share: Array, mass: Ar
             into[r.base[j] + k * stride] += r.values[k]
 
 
-@exact_helper
+@exact_inlined_helper
 def largest(values: Array, size: int) -> float:
     """The largest of values[:size]."""
-    top = values[0].real
+    top: float = values[0].real
     for k in range(1, size):
         if values[k].real > top:
             top = values[k].real
     return top
 
 
-@exact_helper
+@exact_inlined_helper
 def weights(values: Array, size: int, top: float, best: bool) -> Any:
     """values[:size] = their exp, over that of the largest, `top`; of the best, 1 and 0. Returns the sum.
 

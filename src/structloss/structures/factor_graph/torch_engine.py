@@ -28,7 +28,7 @@ def _eliminated(p: Parts, group: Ints, plan: Plan) -> Tensor:
         value = scores[_on(scores, g.labels[variables + v] + np.arange(extents[-1]))]
         value = value.reshape(len(group), *np.ones_like(extents[1:]), -1)
         for item, strides in zip(plan.item[first:last].tolist(), plan.strides[first:last], strict=True):
-            known = np.where(strides[: len(extents)] > 0, extents, 1)
+            known = np.where(strides[: len(extents)] > 0, extents, 1).tolist()
             cells = np.tensordot(strides[: len(extents)], np.indices(known), 1).ravel()
             if item >= 0:
                 table = scores[_on(scores, g.cells[factors + item] + cells)]
