@@ -539,10 +539,10 @@ def test_auto_eliminates_where_it_can_and_relaxes_where_it_cannot() -> None:
 
 def test_the_order_of_elimination() -> None:
     star = find_order([2, 5, 5, 5], [(0, 1), (0, 2), (0, 3)], 1e9)
-    assert star.order is not None
+    assert star.plan is not None
     assert star.width == 1
     assert star.cells == 10 + 10 + 10 + 5
-    assert find_order([10] * 12, list(itertools.combinations(range(12), 2)), 1e6).order is None
+    assert find_order([10] * 12, list(itertools.combinations(range(12), 2)), 1e6).plan is None
 
 
 def test_a_variable_in_no_factor_is_decided_by_its_own_scores() -> None:

@@ -36,6 +36,7 @@ helper = _compiler(_FASTMATH, no_cpython_wrapper=True)
 exact_helper = _compiler({"contract"}, no_cpython_wrapper=True)
 helper_without_nan = _compiler(_FASTMATH | {"nnan"}, no_cpython_wrapper=True)
 inlined_helper = _compiler(_FASTMATH, no_cpython_wrapper=True, forceinline=True)
+exact_inlined_helper = _compiler({"contract"}, no_cpython_wrapper=True, forceinline=True)
 
 
 class _SayOnce(event.Listener):

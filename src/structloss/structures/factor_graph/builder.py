@@ -1,5 +1,6 @@
 """FactorGraphBuilder: what builds a factor graph from variables, factors with tables, hard factors and grids."""
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -8,11 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structloss.structures.factor_graph.blocks import Ragged, as_rows, factors_block, variables_block
+from structloss.structures.checks import at_least_float32, check_floating, objection, unfit
 from structloss.structures.factor_graph.factor_graph import FactorGraph
 from structloss.structures.factor_graph.inference import Method, Solver, inference_of
-from structloss.structures.factor_graph.parts import Block, Parts
+from structloss.structures.factor_graph.parts import Block, Ints, Parts
 from structloss.structures.factor_graph.readers import Reading, attached
+
+Ragged = Tensor | Sequence[Tensor]
 
 
 class FactorGraphBuilder:
@@ -34,8 +37,7 @@ class FactorGraphBuilder:
     def __init__(self) -> None:
         self._blocks: list[Block] = []
         self._hard: list[Reading] = []
-        self._batch = 0
-        self._sizes = [np.zeros(0, np.int64)]  # how many labels the variables of each example have; one where all alike
+        self._sizes = np.zeros((0, 0), np.int64)  # (B, N): how many labels each variable has; 0 beyond
 
     def build(
         self, method: Method = "auto", *, solver: Solver = "dual", tolerance: float = 1e-4, reweighted: bool = False
@@ -67,9 +69,9 @@ class FactorGraphBuilder:
         """
         inference = inference_of(method, solver, tolerance, reweighted)
         self._check_begun("build")
-        width, labels = (max(xs) for xs in zip(*((len(x), x.max(initial=1)) for x in self._sizes), strict=True))
-        visible = np.array([len(x) for x in self._sizes] * (self._batch // len(self._sizes)), np.int64)
-        own = Parts.of(self._blocks, visible, width, int(labels))
+        own = Parts.of(
+            self._blocks, np.count_nonzero(self._sizes, 1), self._sizes.shape[1], int(self._sizes.max(initial=1))
+        )
         return FactorGraph(attached(own, [(reading, 0.0) for reading in self._hard]), tuple(self._hard), inference)
 
     def variable(self, scores: Tensor) -> int:
@@ -82,7 +84,7 @@ class FactorGraphBuilder:
         """
         _check_axes(scores, 2, "a tensor (B, K)")
         self._check_batch(len(scores))
-        if len({len(x) for x in self._sizes}) > 1:
+        if not self._sizes.all():
             raise ValueError("variable: the examples differ in how many variables they have; wanted variables()")
         return int(self.variables(scores[:, None])[0])
 
@@ -97,16 +99,21 @@ class FactorGraphBuilder:
             >>> g.variables([torch.zeros(2, 3), torch.zeros(4, 3)])
             [tensor([0, 1]), tensor([0, 1, 2, 3])]
         """
-        block = variables_block(scores)
-        self._check_batch(len(scores))
-        self._add(block)
-        self._batch = len(scores)
-        rows = [scores.shape[1:]] if isinstance(scores, Tensor) else [row.shape for row in scores]
-        if len(set(rows)) > 1 or len(self._sizes) > 1:
-            self._sizes, rows = self._sizes * (self._batch // len(self._sizes)), rows * (self._batch // len(rows))
-        numbers = [torch.arange(len(x), len(x) + n) for x, (n, _) in zip(self._sizes, rows, strict=False)]
-        self._sizes = [np.append(x, np.full(n, k)) for x, (n, k) in zip(self._sizes, rows, strict=False)]
-        return numbers[0] if len({tuple(x.tolist()) for x in numbers}) == 1 else numbers
+        flat, counts = _as_rows(scores, "scores", 1, "N, K")
+        if flat.shape[1] == 0:
+            raise ValueError("scores: got no labels, but a variable has at least one")
+        self._check_batch(len(counts))
+        owner = np.repeat(np.arange(len(counts)), counts)
+        self._add(Block.variables(owner, np.full(len(owner), flat.shape[1]), flat.reshape(-1)))
+        before = self._sizes if len(self._blocks) > 1 else np.zeros((len(counts), 0), np.int64)
+        first = np.count_nonzero(before, 1)
+        last = first + np.array(counts, np.int64)
+        width = int(last.max(initial=before.shape[1] + (scores.shape[1] if isinstance(scores, Tensor) else 0)))
+        self._sizes = np.pad(before, ((0, 0), (0, width - before.shape[1])))
+        number = np.arange(width)
+        self._sizes[(number >= first[:, None]) & (number < last[:, None])] = flat.shape[1]
+        numbers = [torch.arange(*ends) for ends in zip(first.tolist(), last.tolist(), strict=True)]
+        return numbers if len(set(map(len, numbers))) > 1 or not before.all() else torch.arange(before.shape[1], width)
 
     def factor(self, scope: Sequence[int], scores: Tensor) -> None:
         """A factor over some variables, of every example, with the scores (B, K1, K2, ...) of their labels.
@@ -136,7 +143,24 @@ class FactorGraphBuilder:
             tensor([2.])
         """
         self._check_begun("scopes")
-        self._add(factors_block(scopes, scores, self._batch, self._sizes))
+        batch, shared = len(self._sizes), isinstance(scores, Tensor)
+        own = [_as_scopes(x) for x in ([scopes] if shared else scopes)]
+        if not shared and len(own) != batch:
+            raise ValueError(
+                f"scopes: got {len(own)} examples, but the graph has {batch}: scores are a list, so is this"
+            )
+        self._check_batch(len(scores))
+        arity = own[0].shape[1]
+        flat, counts = _as_rows(scores, "scores", arity, "F" + ", K" * arity)
+        for b, count in enumerate(counts):
+            wanted = len(own[b % len(own)])
+            if count != wanted:
+                raise ValueError(f"scores: example {b} has scores of {count} factors, but scopes of {wanted}")
+        scope = np.concatenate([own[0][:0], *(own * batch if shared else own)])
+        owner = np.repeat(np.arange(batch), counts)
+        self._check_scopes(scope, owner, tuple(flat.shape[1:]))
+        full = np.ones_like(owner)
+        self._add(Block(owner, math.prod(flat.shape[1:]) * full, flat.reshape(-1), arity * full, scope.ravel()))
 
     def grid(self, unaries: Ragged, right: Ragged, down: Ragged) -> Tensor | list[Tensor]:
         """A grid of variables (an image): row after row, each with a factor to its right and to its lower neighbour.
@@ -159,7 +183,7 @@ class FactorGraphBuilder:
         if self._blocks:
             raise ValueError("grid: the graph has variables already; wanted an empty one")
         if isinstance(unaries, Tensor):
-            as_rows(unaries, "unaries", 2, "H, W, K")
+            _as_rows(unaries, "unaries", 2, "H, W, K")
         images = list(unaries)
         for b, image in enumerate(images):
             if not isinstance(image, Tensor) or image.dim() != 3:
@@ -264,23 +288,49 @@ class FactorGraphBuilder:
             raise ValueError("variables: got none, but a hard factor is over one at least")
         if len(set(numbers)) < len(numbers):
             raise ValueError(f"variables: got {numbers}, which names one twice")
-        for b, sizes in enumerate(self._sizes):
-            for v in numbers:
-                if not 0 <= v < len(sizes):
-                    raise ValueError(f"variables: got {v}, but example {b} has the variables 0 to {len(sizes) - 1}")
-                if sizes[v] != 2:
-                    raise ValueError(
-                        f"variables: variable {v} of example {b} has {sizes[v]} labels, but a hard factor wants 2"
-                    )
-        self._hard.append(Reading.hard(name, self._batch, numbers, step, accepts))
+        every = np.arange(len(self._sizes))
+        scope = np.broadcast_to(numbers, (len(every), len(numbers)))
+        self._check_known("variables: got", scope, every)
+        wrong = self._sizes[every[:, None], scope] != 2
+        if wrong.any():
+            b, i = np.argwhere(wrong)[0]
+            raise ValueError(
+                f"variables: variable {numbers[i]} of example {b} has {self._sizes[b, numbers[i]]} labels, but a hard "
+                "factor wants 2"
+            )
+        self._hard.append(Reading.hard(name, len(self._sizes), numbers, step, accepts))
 
     def _check_begun(self, name: str) -> None:
         if not self._blocks:
             raise ValueError(f"{name}: the graph has no variables yet: wanted variable(), variables() or grid() first")
 
     def _check_batch(self, batch: int) -> None:
-        if self._blocks and batch != self._batch:
-            raise ValueError(f"scores: got {batch} examples, but the graph has {self._batch}")
+        if self._blocks and batch != len(self._sizes):
+            raise ValueError(f"scores: got {batch} examples, but the graph has {len(self._sizes)}")
+
+    def _check_known(self, got: str, scope: Ints, owner: Ints) -> None:
+        """Raise unless scopes (F, arity) name variables that their examples have, owner (F,)."""
+        counts = np.count_nonzero(self._sizes, 1)
+        unknown = (scope < 0) | (scope >= counts[owner, None])
+        if unknown.any():
+            b = owner[unknown.any(1).argmax()]
+            raise ValueError(f"{got} {scope[unknown][0]}, but example {b} has the variables 0 to {counts[b] - 1}")
+
+    def _check_scopes(self, scope: Ints, owner: Ints, extents: tuple[int, ...]) -> None:
+        """Raise unless scopes (F, arity) name variables of their examples, once each, with so many labels."""
+        self._check_known("scopes: got variable", scope, owner)
+        ordered = np.sort(scope, 1)
+        twice = (ordered[:, 1:] == ordered[:, :-1]).any(1)
+        if twice.any():
+            raise ValueError(f"scopes: got {tuple(scope[int(twice.argmax())].tolist())}, which names a variable twice")
+        sizes = self._sizes[owner[:, None], scope]
+        wrong = (sizes != np.array(extents)).any(1)
+        if wrong.any():
+            f = int(wrong.argmax())
+            raise ValueError(
+                f"scores: got a table {extents} for a factor over the variables {tuple(scope[f].tolist())} of example "
+                f"{owner[f]}, which have {tuple(sizes[f].tolist())} labels"
+            )
 
     def _add(self, block: Block) -> None:
         like = self._blocks[0].scores if self._blocks else block.scores
@@ -303,3 +353,42 @@ def _whole_numbers(values: Any, name: str) -> list[int]:
         return [operator.index(v) for v in values]
     except TypeError:
         raise TypeError(f"{name}: got {values!r:.60}, but wanted whole numbers") from None
+
+
+def _as_rows(scores: Ragged, name: str, dims: int, axes: str) -> tuple[Tensor, list[int]]:
+    """Scores (B, n, ...), or (n, ...) of each example, with `dims` axes after n, as one tensor; each example's n."""
+    if isinstance(scores, Tensor):
+        check_floating(scores, name)
+        if scores.dim() != dims + 2:
+            raise ValueError(f"{name}: got shape {tuple(scores.shape)}, but wanted (B, {axes})")
+        flat, counts = scores.flatten(0, 1), [scores.shape[1]] * len(scores)
+    else:
+        rows = list(scores)
+        if not rows:
+            raise ValueError(f"{name}: got an empty list, but wanted a tensor for each example")
+        for b, row in enumerate(rows):
+            check_floating(row, f"{name}[{b}]")
+            if row.dim() != dims + 1 or row.shape[1:] != rows[0].shape[1:]:
+                shape = tuple(row.shape)
+                raise ValueError(f"{name}: {name}[{b}] has shape {shape}, but wanted ({axes}), as {name}[0] has")
+            if row.dtype != rows[0].dtype:
+                raise TypeError(f"{name}: {name}[{b}] is {row.dtype}, but {name}[0] is {rows[0].dtype}")
+        flat, counts = torch.cat(rows), [len(row) for row in rows]
+    flat = at_least_float32(flat)
+    wrong = unfit(flat)
+    if wrong.any():
+        i, *place = wrong.nonzero()[0].tolist()
+        b = int(np.searchsorted(np.cumsum(counts), i, side="right"))
+        where = f" at {(i - sum(counts[:b]), *place)}"
+        raise ValueError(f"{name}: example {b} has {objection(flat[(i, *place)], where)}")
+    return flat, counts
+
+
+def _as_scopes(scopes: Tensor | Sequence[Sequence[int]]) -> Ints:
+    """(F, arity)"""
+    x = torch.as_tensor(scopes)
+    if x.dim() != 2 or x.is_floating_point():
+        raise ValueError(f"scopes: got {x.dtype} of shape {tuple(x.shape)}, but wanted integers (F, arity)")
+    if x.shape[1] == 0:
+        raise ValueError("scopes: got a factor over no variable")
+    return x.cpu().numpy().astype(np.int64)

@@ -1,7 +1,7 @@
 """How the maxima and sums of a factor graph are found: one strategy for each method."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -24,8 +24,7 @@ _SWEEPS = 20_000
 class Inference:
     """What finds maxima and sums; what a strategy does not give is an error with a sentence."""
 
-    name: ClassVar[str]
-    is_certain: ClassVar[bool] = False  # whether maxima are the best outputs
+    name: str
 
     def _refusal(self, operation: str, wanted: str) -> NotImplementedError:
         return NotImplementedError(f'{operation}: method="{self.name}" does not give it; wanted {wanted}')
@@ -40,7 +39,7 @@ class Inference:
 
     def certain(self, operation: str, t: Topology) -> "Inference":
         """A strategy whose answers are the best outputs for sure, for operations that ask again and again."""
-        if not self.is_certain:
+        if self.name not in ("exact", "ilp"):
             raise self._refusal(operation, '"exact" or "ilp"')
         return self
 
@@ -62,7 +61,6 @@ class Exact(Inference):
     """Variable elimination, of at most so many cells an example."""
 
     name = "exact"
-    is_certain = True
     most: float = MOST
 
     def fits(self, t: Topology) -> bool:
@@ -90,8 +88,7 @@ class Exact(Inference):
         return plans
 
     def solve(self, p: Parts) -> Solution:
-        argmax = native_engine.argmax if is_native(p.scores.device) else torch_engine.argmax
-        return relaxation.whole(p, *argmax(p, self._plans("max", p.topology)))
+        return relaxation.whole(p, *native_engine.argmax(p, self._plans("max", p.topology)))
 
     def log_partition(self, p: Parts) -> Tensor:
         log_partition = native_engine.log_partition if is_native(p.scores.device) else torch_engine.log_partition
@@ -102,43 +99,29 @@ class Exact(Inference):
         return expectation(p, f, self._plans("expectation", p.topology))
 
     def draw(self, p: Parts, n: int, generator: torch.Generator | None) -> Found:
-        sample = native_engine.sample if is_native(p.scores.device) else torch_engine.sample
         device, shape = p.scores.device, (n, len(p.topology.sizes))
         uniforms = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
-        labels, exists = sample(p, self._plans("sample", p.topology), uniforms)
+        labels, exists = native_engine.sample(p, self._plans("sample", p.topology), uniforms)
         return Found(p.topology.outputs(labels).to(device), torch.from_numpy(exists).to(device))
 
 
 @dataclass(frozen=True)
-class Relaxed(Inference):
-    """The linear relaxation over the local marginal polytope."""
+class Program(Inference):
+    """The linear relaxation over the local marginal polytope, "lp", or the integer program, "ilp"."""
 
-    name = "lp"
+    name: str
     solver: Solver
-    tolerance: float
+    tolerance: float = 1e-4
 
     def described(self, t: Topology) -> str:
-        return f"lp, by {self.solver}"
+        return f"{self.name}, by {self.solver}"
 
     def solve(self, p: Parts) -> Solution:
-        return relaxation.dual(p, self.tolerance, _SWEEPS) if self.solver == "dual" else Integer(False).solve(p)
-
-
-@dataclass(frozen=True)
-class Integer(Inference):
-    """Integer programming by HiGHS, or the linear program alone."""
-
-    name = "ilp"
-    is_certain = True
-    integral: bool = True
-
-    def described(self, t: Topology) -> str:
-        return "ilp, by highs"
-
-    def solve(self, p: Parts) -> Solution:
+        if self.solver == "dual":
+            return relaxation.dual(p, self.tolerance, _SWEEPS)
         from structloss.structures.factor_graph import highs  # needs scipy
 
-        return highs.solve(p, self.integral)
+        return highs.solve(p, integral=self.name == "ilp")
 
 
 @dataclass(frozen=True)
@@ -159,7 +142,7 @@ class Auto(Exact):
 
     name = "auto"
     most: float = AUTO
-    relaxed: Relaxed = Relaxed("dual", 1e-4)
+    relaxed: Program = Program("lp", "dual")
 
     def described(self, t: Topology) -> str:
         if self.fits(t):
@@ -181,8 +164,8 @@ def inference_of(method: Method, solver: Solver, tolerance: float, reweighted: b
         raise ValueError(f'solver: got {solver!r}, but wanted "dual" or "highs"')
     if not tolerance > 0:
         raise ValueError(f"tolerance: got {tolerance}, but wanted a positive number")
-    relaxed = Relaxed(solver, tolerance)
-    strategies = (Auto(relaxed=relaxed), Exact(), relaxed, Integer(), BeliefPropagation(tolerance, reweighted))
+    relaxed, integer = Program("lp", solver, tolerance), Program("ilp", "highs")
+    strategies = (Auto(relaxed=relaxed), Exact(), relaxed, integer, BeliefPropagation(tolerance, reweighted))
     for strategy in strategies:
         if strategy.name == method:
             return strategy
