@@ -104,38 +104,31 @@ def log_partition(
 
 
 @exact_helper
-def fill_first(g: Graph, w: Weights, b: int, batch: int, score: Array, via: Ints, rank: Ints) -> None:
-    """The best way to end from each node of example b, (N, 1): see `best`."""
+def fill_best(g: Graph, w: Weights, b: int, batch: int, score: Array, via: Ints, rank: Ints, taken: Ints) -> None:
+    """The k best ways to end from each node of example b, (N, k): see `best`. The first needs no bookkeeping."""
     for cell in range(g.cell_begin.shape[0] - 1 - batch + b, -1, -batch):
         for n in range(g.cell_begin[cell], g.cell_begin[cell + 1]):
+            first, last = g.arc_begin[n], g.arc_begin[n + 1]
             top, chosen = w.final[n], -1
-            for a in range(g.arc_begin[n], g.arc_begin[n + 1]):
+            for a in range(first, last):
                 value = ahead(g, w, score[g.tail[a], 0], a)
                 if value > top:
                     top, chosen = value, a
             score[n, 0], via[n, 0], rank[n, 0] = top, chosen, 0
-
-
-@exact_helper
-def fill_best(g: Graph, w: Weights, b: int, batch: int, score: Array, via: Ints, rank: Ints, taken: Ints) -> None:
-    """The k best ways to end from each node of example b, (N, k): see `best`."""
-    for cell in range(g.cell_begin.shape[0] - 1 - batch + b, -1, -batch):
-        for n in range(g.cell_begin[cell], g.cell_begin[cell + 1]):
-            first, count, may_end = g.arc_begin[n], g.arc_begin[n + 1] - g.arc_begin[n], True
-            for j in range(count):
-                taken[j] = 0
-            for i in range(score.shape[1]):
+            for a in range(first, last if score.shape[1] > 1 else first):
+                taken[a - first] = a == chosen
+            may_end = chosen >= 0
+            for i in range(1, score.shape[1]):
                 top, chosen = (w.final[n] if may_end else -np.inf), -1
-                for j in range(count):
-                    if taken[j] < score.shape[1]:
-                        value = ahead(g, w, score[g.tail[first + j], taken[j]], first + j)
+                for a in range(first, last):
+                    if taken[a - first] < score.shape[1]:
+                        value = ahead(g, w, score[g.tail[a], taken[a - first]], a)
                         if value > top:
-                            top, chosen = value, j
-                score[n, i], may_end = top, may_end and chosen >= 0
-                via[n, i], rank[n, i] = -1, 0
+                            top, chosen = value, a
+                score[n, i], via[n, i], rank[n, i], may_end = top, chosen, 0, may_end and chosen >= 0
                 if chosen >= 0:
-                    via[n, i], rank[n, i] = first + chosen, taken[chosen]
-                    taken[chosen] += 1
+                    rank[n, i] = taken[chosen - first]
+                    taken[chosen - first] += 1
 
 
 @exact_kernel
@@ -152,10 +145,7 @@ def best(
         widest = max(widest, g.arc_begin[n + 1] - g.arc_begin[n])
     taken = np.empty(widest, np.int64)  # of each arc of a node, how many of its tail's ways
     for b in range(worker, batch, workers):
-        if k == 1:  # the same without the bookkeeping, 1.6 times faster
-            fill_first(g, w, b, batch, score, via, rank)
-        else:
-            fill_best(g, w, b, batch, score, via, rank, taken)
+        fill_best(g, w, b, batch, score, via, rank, taken)
         for i in range(k):
             exists[i, b] = score[b, i] > -np.inf
             if exists[i, b]:

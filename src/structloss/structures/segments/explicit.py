@@ -11,9 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structloss.losses import MachineLoss
-from structloss.losses.references import String
-from structloss.structures.base import Found, Strata
+from structloss.structures.base import Found
 from structloss.structures.graph.lattice import Lattice
 from structloss.structures.segments.parts import Parts
 
@@ -33,29 +31,18 @@ def log_partition(p: Parts) -> Tensor:
     return lattice_of(p).log_partition()
 
 
-def expectation(p: Parts, f: Parts) -> Tensor:
-    """E[score under f], of what is drawn under p. (B,)"""
-    return lattice_of(p).expectation(lattice_of(f))
-
-
 def best(p: Parts, k: int) -> Found:
     """The labels that start at each frame of the k best ways (k, B, T), and whether there are so many (k, B)."""
     lattice = lattice_of(p)
     choices, exists = lattice._best(k)
-    return Found(_marks(lattice._outputs(choices, exists), p), exists)
+    return Found(marks_of(lattice._outputs(choices, exists), p), exists)
 
 
 def draw(p: Parts, n: int, generator: torch.Generator | None) -> Found:
     """The labels that start at each frame of n ways (n, B, T), drawn by exp(score) / Z; whether there is any (B,)."""
     lattice = lattice_of(p)
     choices, exists = lattice._draw(n, generator)
-    return Found(_marks(lattice._outputs(choices, exists.expand(n, -1)), p), exists)
-
-
-def strata(p: Parts, loss: MachineLoss, strings: list[String], lowest: bool) -> Strata:
-    """The labels that start at each frame of the best way at each value of a loss, or of that of lowest score."""
-    losses, paths, exists = lattice_of(p).strata(loss, strings, lowest)
-    return Strata(losses, _marks(paths, p), exists)
+    return Found(marks_of(lattice._outputs(choices, exists.expand(n, -1)), p), exists)
 
 
 def _build(p: Parts, scores: Tensor) -> Lattice:
@@ -91,7 +78,7 @@ def _scores(p: Parts) -> Tensor:
     return torch.cat(rows) if rows else p.opening.new_zeros(0)
 
 
-def _marks(paths: Tensor, p: Parts) -> Tensor:
+def marks_of(paths: Tensor, p: Parts) -> Tensor:
     """The marks (n, B, T) of paths (n, B, L)."""
     T, K = p.opening.shape[1:]
     opens = (paths >= 0) & (paths < (p.lengths * K * (K + 1))[:, None])

@@ -135,7 +135,7 @@ class Segmental(Computed):
     def _expectation(self, other: Self) -> Tensor:
         p, f = self._parts, other._parts
         if p.added or f.added:
-            return explicit.expectation(p, f)
+            return explicit.lattice_of(p).expectation(explicit.lattice_of(f))
         if p.rates is not None or f.rates is not None:
             p, f = p.with_rates(), f.with_rates()
         if is_native(self.device):

@@ -155,8 +155,8 @@ class SemiMarkov(Segmental):
 
     def strata(self, loss: Loss, reference: Labels, lowest: bool = False) -> Strata:
         if isinstance(loss, MachineLoss):
-            losses, marks, exists = explicit.strata(self._parts, loss, self._written(reference), lowest)
-            return Strata(losses, self._outputs(marks, exists), exists)
+            found = explicit.lattice_of(self._parts).strata(loss, self._written(reference), lowest)
+            return found._replace(outputs=explicit.marks_of(found.outputs, self._parts))
         if self._parts.added:
             raise NotImplementedError("strata: of a loss over frames, where another reads what is written")
         return super().strata(loss, reference, lowest)
