@@ -14,6 +14,7 @@ from torch import Tensor
 import oracle
 import structloss as sl
 from law import edit, ngram
+from structloss.structures.factor_graph import native_engine
 from structloss.structures.factor_graph.elimination import find_order
 from suite import Case, StructureSuite, close
 from test_segmentation import edge_of
@@ -543,6 +544,38 @@ def test_the_order_of_elimination() -> None:
     assert star.width == 1
     assert star.cells == 10 + 10 + 10 + 5
     assert find_order([10] * 12, list(itertools.combinations(range(12), 2)), 1e6).plan is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_several_best_outputs_the_first_is_found(seed: int, engine: None) -> None:
+    torch.manual_seed(seed)
+    sizes = torch.randint(1, 4, (int(torch.randint(2, 6, ())),)).tolist()
+    outputs = torch.tensor(list(itertools.product(*map(range, sizes))))
+    g, total = sl.FactorGraphBuilder(), torch.zeros(3, len(outputs), dtype=torch.float64)
+    for k in sizes:
+        g.variable(torch.zeros(3, k, dtype=torch.float64))
+    for _ in range(int(torch.randint(0, 6, ()))):
+        scope = torch.randperm(len(sizes))[: int(torch.randint(1, 4, ()))].tolist()
+        table = torch.randint(0, 2, (3, *(sizes[v] for v in scope))).double()
+        table[torch.rand(table.shape) < 0.1] = -math.inf
+        g.factor(scope, table)
+        total += table[(slice(None), *(outputs[:, v] for v in scope))]
+    graph, reference = g.build(method="exact"), [[0] * len(sizes)] * 3
+    costs = sl.EditDistance()(outputs[:, None].expand(-1, 3, -1), reference).double().T
+    for structure, scores in ((graph, total), (graph.augment(sl.EditDistance(), reference), total + costs)):
+        best = scores.amax(1, keepdim=True)
+        first = outputs[(scores == best).int().argmax(1)]
+        assert structure.argmax().equal(torch.where(best > -math.inf, first, -1))
+
+
+def test_the_torch_engine_runs_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, _ = random_graph(0, "exact")
+    labels, likely = graph.argmax(), graph.log_partition()
+    monkeypatch.setattr(native_engine, "run", None)
+    with sl.engine("torch"):
+        assert graph.argmax().equal(labels)
+        close(graph.log_partition(), likely)
+        assert graph.sample(3).shape == (3, *labels.shape)
 
 
 def test_a_variable_in_no_factor_is_decided_by_its_own_scores() -> None:

@@ -88,7 +88,8 @@ class Exact(Inference):
         return plans
 
     def solve(self, p: Parts) -> Solution:
-        return relaxation.whole(p, *native_engine.argmax(p, self._plans("max", p.topology)))
+        argmax = native_engine.argmax if is_native(p.scores.device) else torch_engine.argmax
+        return relaxation.whole(p, *argmax(p, self._plans("max", p.topology)))
 
     def log_partition(self, p: Parts) -> Tensor:
         log_partition = native_engine.log_partition if is_native(p.scores.device) else torch_engine.log_partition
@@ -101,7 +102,8 @@ class Exact(Inference):
     def draw(self, p: Parts, n: int, generator: torch.Generator | None) -> Found:
         device, shape = p.scores.device, (n, len(p.topology.sizes))
         uniforms = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
-        labels, exists = native_engine.sample(p, self._plans("sample", p.topology), uniforms)
+        sample = native_engine.sample if is_native(device) else torch_engine.sample
+        labels, exists = sample(p, self._plans("sample", p.topology), uniforms)
         return Found(p.topology.outputs(labels).to(device), torch.from_numpy(exists).to(device))
 
 

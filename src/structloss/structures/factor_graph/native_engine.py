@@ -1,4 +1,4 @@
-"""Factor graphs by compiled kernels: sums with first derivatives on the CPU, and for any device maxima and draws."""
+"""Factor graphs by compiled kernels: values and first derivatives on the CPU."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -50,7 +50,7 @@ def expectation(p: Parts, f: Parts, plans: Plans) -> Tensor:
 def sample(p: Parts, plans: Plans, uniforms: Tensor) -> tuple[Ints, NDArray[np.bool_]]:
     """The labels (n, V) of assignments drawn at uniforms (n, V), -1 where there is none; whether there is any (B,)."""
     labels, ways = np.full(uniforms.shape, -1), np.empty(p.batch)
-    _run(kernels.draw, plans, p, 1, False, p.array, uniforms.cpu().numpy(), labels, ways)
+    _run(kernels.draw, plans, p, 1, False, p.array, uniforms.numpy(), labels, ways)
     return labels, ways > 0
 
 
