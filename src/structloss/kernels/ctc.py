@@ -230,13 +230,14 @@ def step_back(p: Array, stay: float, blank: int, following: Ints, there: Array, 
 
 @helper
 def worth_within(
-    p: Array, stay: Array, blank: int, following: Ints, first: int, end: int, after: Array, moved: Array, out: Array
-) -> None:
-    """out[i] = the worth before frame first + i, from that of what follows frame end - 1, `after`, which comes last."""
+    p: Array, stay: Array, blank: int, following: Ints, first: int, end: int, least: int, after: Array, moved: Array,
+    out: Array,
+) -> None:  # fmt: skip
+    """out[i] = the worth before frame first + i, i at least `least`; the last is `after`, what follows frame end - 1."""
     for s in range(after.shape[0]):
         for c in range(after.shape[1]):
             out[end - first, s, c] = after[s, c]
-    for t in range(end - 1, first - 1, -1):
+    for t in range(end - 1, first + least - 1, -1):
         step_back(p[t], stay[t], blank, following, out[t - first + 1], moved, out[t - first])
 
 
@@ -289,14 +290,14 @@ def endings(
         for t in range(length):  # the blank's probability apart
             stay[t], p[t, blank] = p[t, blank], 0.0
         stride = max(1, int(np.sqrt(float(length))))
-        segments = (length + stride - 1) // stride
+        segments, least = (length + stride - 1) // stride, 0
         kept, inside = np.empty((segments + 1, S, C)), np.empty((stride + 1, S, C))
         for s in range(S):
             for c in range(C):
                 kept[segments, s, c] = worth[begin[b] + s]
         for segment in range(segments - 1, -1, -1):
             first, end = segment * stride, min(length, (segment + 1) * stride)
-            worth_within(p, stay, blank, to, first, end, kept[segment + 1], moved, inside)
+            worth_within(p, stay, blank, to, first, end, least, kept[segment + 1], moved, inside)
             for s in range(S):
                 for c in range(C):
                     kept[segment, s, c] = inside[0, s, c]
@@ -308,10 +309,10 @@ def endings(
         if g_scores.size == 0 or (log and mean == 0.0):
             continue
         alpha, alpha_next = np.zeros((S, C)), np.empty((S, C))
-        alpha[0, blank] = 1.0
+        alpha[0, blank], least = 1.0, 1  # nothing comes before the first frame of a stretch again
         for segment in range(segments):
             first, end = segment * stride, min(length, (segment + 1) * stride)
-            worth_within(p, stay, blank, to, first, end, kept[segment + 1], moved, inside)
+            worth_within(p, stay, blank, to, first, end, least, kept[segment + 1], moved, inside)
             for t in range(first, end):
                 step_on(p[t], stay[t], blank, to, alpha, inside[t - first + 1], moved, g_scores[b, t], alpha_next)
                 alpha, alpha_next = alpha_next, alpha

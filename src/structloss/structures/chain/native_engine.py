@@ -80,8 +80,8 @@ def _log_partition(
     passes = 3 if wanted else 1
     if not want_levels and _fits_lanes(p, m):
         groups, steps = -(-batch // lanes.LANES), batch * T * K * (K // 4 + 2) * passes
-        threads = torch.get_num_threads()
-        run(lanes.log_partition, threads, groups, steps, p, wanted, value, *gradients[:2], status)
+        threads, order = torch.get_num_threads(), p.lengths.argsort(kind="stable")
+        run(lanes.log_partition, threads, groups, steps, p, order, wanted, value, *gradients[:2], status)
     if status.max(initial=DONE) > DONE:
         for kernel in (dense.log_partition, dense_log.log_partition):
             if kernel is dense.log_partition or status.max() == UNSAFE:
