@@ -143,9 +143,9 @@ def share_back(length: int, label: Ints, skip: Ints, alpha: Array, logs: bool, o
 
 @helper
 def forward_log(scores: Array, norm: Array, length: int, label: Ints, skip: Ints, alpha: Array) -> float:
-    """As `forward`, in logarithms, where linear arithmetic might lose what counts: log p[t, c] = scores[t, c] - norm[t].
+    """As `forward`, in logarithms, where linear arithmetic might lose what counts. Returns the log of the whole sum.
 
-    Returns the log of the whole sum.
+    log p[t, c] = scores[t, c] - norm[t].
     """
     J = label.shape[0]
     for j in range(J):
@@ -156,7 +156,7 @@ def forward_log(scores: Array, norm: Array, length: int, label: Ints, skip: Ints
             stay, step, leap, top = ways(alpha[t], j, skip[j])
             alpha[t + 1, j] = top + np.log(stay + step + leap) + scores[t, label[j]] - norm[t]
     stay, step, _, top = ways(alpha[length], J - 1, 0)
-    return top + np.log(stay + step)
+    return float(top + np.log(stay + step))
 
 
 @kernel
@@ -215,7 +215,7 @@ def all_but_one(values: Array, out: Array) -> float:
 
 @helper
 def step_back(p: Array, stay: float, blank: int, following: Ints, there: Array, moved: Array, here: Array) -> None:
-    """here[s, c] = what there[s', c'] (after a frame of probabilities p, stay the blank's) is worth, c the label before.
+    """here[s, c] = what there[s', c'] (after a frame of probabilities p, stay the blank's) is worth; c came before.
 
     Of a blank or of c itself the state stays; any other label moves it.
     """
@@ -233,7 +233,7 @@ def worth_within(
     p: Array, stay: Array, blank: int, following: Ints, first: int, end: int, least: int, after: Array, moved: Array,
     out: Array,
 ) -> None:  # fmt: skip
-    """out[i] = the worth before frame first + i, i at least `least`; the last is `after`, what follows frame end - 1."""
+    """out[i] = the worth before frame first + i, i >= `least`; the last is `after`, what follows frame end - 1."""
     for s in range(after.shape[0]):
         for c in range(after.shape[1]):
             out[end - first, s, c] = after[s, c]
