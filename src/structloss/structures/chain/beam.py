@@ -98,7 +98,8 @@ def _truncated(machine: OpenAutomaton, scale: float, beam: int, scores: Scores) 
         arcs.append((rank[place], weight))
         states, alpha = following[kept], alpha[kept]
     final = machine.final[states]
-    log_z = np.logaddexp.reduce(_plus(alpha, np.where(np.isinf(final), -np.inf, scale * final)[:, None]).ravel())
+    inside = np.isfinite(final)
+    log_z = np.logaddexp.reduce((alpha[inside] + scale * final[inside, None]).ravel())
     truncated = merged(class_of, C, arcs, final if dropped == -np.inf else np.append(final, np.inf))
     if not np.isfinite(dropped):  # nothing was dropped, or what no bound is known of
         return truncated, 0.0 if dropped < 0 else 1.0
