@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from structloss.automata.automaton import SMALLER, LossAutomaton, TooManyStatesError
 from structloss.automata.open import Floats, Ints, OpenAutomaton
-from structloss.kernels.machines import pair_machines
+from structloss.kernels.machines import compose
 
 
 class Paired(NamedTuple):
@@ -21,8 +21,9 @@ def pair(a: LossAutomaton, b: LossAutomaton, max_states: int) -> Paired:
     """Run two machines at once. Cost: the pairs of states that some string reaches, times their classes."""
     classes, class_of = np.unique(a.class_of * b.next_state.shape[1] + b.class_of, return_inverse=True)
     class_a, class_b = np.divmod(classes, b.next_state.shape[1])
-    next_state, in_a, in_b, offsets, outgrown = pair_machines(
-        a.next_state, a.offsets, class_a, b.next_state, b.offsets, class_b, max_states
+    widest = int(a.sizes.max()), int(b.sizes.max())
+    next_state, in_a, in_b, offsets, outgrown = compose(
+        a.next_state, a.offsets[:-1], class_a, b.next_state, b.offsets[:-1], class_b[None], widest, max_states
     )
     if outgrown >= 0:
         raise TooManyStatesError(

@@ -6,72 +6,64 @@ position p of an acceptor is V_p, a minimum over paths.
 
 import numpy as np
 
-from structloss.kernels.compile import exact_kernel
+from structloss.kernels.compile import exact_helper, exact_kernel
 from structloss.kernels.determinise import States
 from structloss.kernels.subsumption import Acceptor, silent_stops, worst_completions
 from structloss.kernels.types import Array, Ints
 
 
-@exact_kernel
-def endings_along_a_strategy(a: Acceptor, class_of: Ints, level: Array, rows: Ints, scale: float, out: Array) -> None:
-    """out[t, h, p] >= log of the sum over endings y of exp(score(y) + scale * V_p(y)), scale at least 0.
+@exact_helper
+def best_answers(a: Acceptor, worst: Array) -> Acceptor:
+    """The acceptor with one move for each class and position: that with the best worst case, worst (P,) afterwards.
 
-    V_p is at most what one path costs: the one that answers every symbol by the move with the best worst case.
+    The silent moves before it are part of it. It costs inf where there is none.
     """
-    (T, H, K), P, C = level.shape, a.start.shape[0], a.move_start.shape[0]
-    worst = np.empty((T + 1, P))
-    worst_completions(a, T, worst)
-    stop, cost, to = np.empty(P), np.empty((C, P)), np.empty((C, P), np.int64)
-    silent_stops(a, stop)
-    value = np.empty((C, P))
-    for h in range(rows[T]):
-        for p in range(P):
-            out[T, h, p] = scale * stop[p]
-    for t in range(T - 1, -1, -1):
-        for c in range(C):
-            for p in range(P - 1, -1, -1):
-                value[c, p], cost[c, p], to[c, p] = np.inf, np.inf, 0
-                for i in range(a.move_start[c, p], a.move_start[c, p + 1]):
-                    if a.move_cost[i] + worst[T - t - 1, a.move_to[i]] < value[c, p]:
-                        value[c, p] = a.move_cost[i] + worst[T - t - 1, a.move_to[i]]
-                        cost[c, p], to[c, p] = a.move_cost[i], a.move_to[i]
-                for i in range(a.silent_start[p], a.silent_start[p + 1]):
-                    s = a.silent_to[i]
-                    if a.silent_cost[i] + value[c, s] < value[c, p]:
-                        value[c, p] = a.silent_cost[i] + value[c, s]
-                        cost[c, p], to[c, p] = a.silent_cost[i] + cost[c, s], to[c, s]
-        for h in range(rows[t]):
-            for p in range(P):
-                total = -np.inf
-                for y in range(K):
-                    c = class_of[y]
-                    if level[t, h, y] > -np.inf:
-                        if cost[c, p] == np.inf:
-                            total = np.inf
-                        else:
-                            following = out[t + 1, (h * K + y) % H, to[c, p]]
-                            total = np.logaddexp(total, level[t, h, y] + scale * cost[c, p] + following)
-                out[t, h, p] = total
+    C, P = a.move_start.shape[0], a.start.shape[0]
+    begin, to, cost = np.zeros((C, P + 1), np.int64), np.zeros(C * P, np.int64), np.full(C * P, np.inf)
+    for c in range(C):
+        value, begin[c, P] = np.full(P, np.inf), (c + 1) * P
+        for p in range(P - 1, -1, -1):
+            own = c * P + p
+            begin[c, p] = own
+            for i in range(a.move_start[c, p], a.move_start[c, p + 1]):
+                if a.move_cost[i] + worst[a.move_to[i]] < value[p]:
+                    value[p], cost[own], to[own] = a.move_cost[i] + worst[a.move_to[i]], a.move_cost[i], a.move_to[i]
+            for i in range(a.silent_start[p], a.silent_start[p + 1]):
+                s, w = a.silent_to[i], a.silent_cost[i]
+                if w + value[s] < value[p]:
+                    value[p], cost[own], to[own] = w + value[s], w + cost[c * P + s], to[c * P + s]
+    return Acceptor(a.start, a.stop, begin, to, cost, np.zeros(P + 1, np.int64), a.silent_to[:0], a.silent_cost[:0])
 
 
 @exact_kernel
-def endings_along_all_paths(a: Acceptor, class_of: Ints, level: Array, rows: Ints, scale: float, out: Array) -> None:
-    """The same, scale below 0: exp(scale * V_p) is the largest over paths, and so at most their sum."""
+def endings(a: Acceptor, class_of: Ints, level: Array, rows: Ints, scale: float, out: Array) -> None:
+    """out[t, h, p] >= log of the sum over endings y of exp(score(y) + scale * V_p(y)).
+
+    For scale at least 0: V_p is at most what one path costs, the one that answers every symbol by the move with the
+    best worst case. Below 0: exp(scale * V_p) is the largest over paths, and so at most the sum over all of them.
+    """
     (T, H, K), P = level.shape, a.start.shape[0]
+    worst, stop = np.empty((T + 1, P)), np.empty(P)
+    worst_completions(a, T, worst)
+    silent_stops(a, stop)
+    for p in range(P if scale < 0 else 0):
+        stop[p] = a.stop[p]
     for t in range(T, -1, -1):
+        moves = a if scale < 0 else best_answers(a, worst[max(0, T - t - 1)])
         for h in range(rows[t]):
             for p in range(P - 1, -1, -1):
-                total = -np.inf
-                if t == T:
-                    total = scale * a.stop[p]
+                total = scale * stop[p] if t == T else -np.inf
                 for y in range(K if t < T else 0):
                     c = class_of[y]
-                    if level[t, h, y] > -np.inf:
-                        for i in range(a.move_start[c, p], a.move_start[c, p + 1]):
-                            following = out[t + 1, (h * K + y) % H, a.move_to[i]]
-                            total = np.logaddexp(total, level[t, h, y] + scale * a.move_cost[i] + following)
-                for i in range(a.silent_start[p], a.silent_start[p + 1]):
-                    total = np.logaddexp(total, scale * a.silent_cost[i] + out[t, h, a.silent_to[i]])
+                    for i in range(moves.move_start[c, p], moves.move_start[c, p + 1]):
+                        if level[t, h, y] > -np.inf and moves.move_cost[i] < np.inf:
+                            following = out[t + 1, (h * K + y) % H, moves.move_to[i]]
+                            added = level[t, h, y] + scale * moves.move_cost[i] + following
+                            total = np.logaddexp(total, added)
+                        elif level[t, h, y] > -np.inf and scale >= 0:
+                            total = np.inf
+                for i in range(moves.silent_start[p], moves.silent_start[p + 1]):
+                    total = np.logaddexp(total, scale * moves.silent_cost[i] + out[t, h, moves.silent_to[i]])
                 out[t, h, p] = total
 
 

@@ -8,7 +8,7 @@ probabilities of paths, and arithmetic is linear.
 import numpy as np
 
 from structloss.kernels.compile import helper, kernel
-from structloss.kernels.types import NOT_A_NUMBER, OK, PLUS_INFINITY, UNSAFE, Array, Ints
+from structloss.kernels.types import NOT_A_NUMBER, OK, PLUS_INFINITY, Array, Ints
 
 _SMALLEST = 1e-280  # of what is summed up at a frame, smaller parts than this may be lost
 
@@ -141,6 +141,24 @@ def share_back(length: int, label: Ints, skip: Ints, alpha: Array, logs: bool, o
             out[t, label[j]] += mu[j]
 
 
+@helper
+def forward_log(scores: Array, norm: Array, length: int, label: Ints, skip: Ints, alpha: Array) -> float:
+    """As `forward`, in logarithms, where linear arithmetic might lose what counts. Returns the log of the whole sum.
+
+    log p[t, c] = scores[t, c] - norm[t].
+    """
+    J = label.shape[0]
+    for j in range(J):
+        alpha[0, j] = -np.inf
+    alpha[0, 0] = 0.0
+    for t in range(length):
+        for j in range(J):
+            stay, step, leap, top = ways(alpha[t], j, skip[j])
+            alpha[t + 1, j] = top + np.log(stay + step + leap) + scores[t, label[j]] - norm[t]
+    stay, step, _, top = ways(alpha[length], J - 1, 0)
+    return float(top + np.log(stay + step))
+
+
 @kernel
 def alignments(
     worker: int, workers: int, scores: Array, lengths: Ints, labels: Ints, begin: Ints, blank: int,
@@ -148,8 +166,8 @@ def alignments(
 ) -> None:  # fmt: skip
     """value (B,) = log of the sum over the paths that write labels[begin[b]:begin[b + 1]]; g_scores its gradient.
 
-    Time and memory T * (2n + 1) an example. -inf, with zero gradient, where no path does. Status UNSAFE: see
-    `alignments_log`. Without room for it, g_scores is not wanted.
+    Time and memory T * (2n + 1) an example. -inf, with zero gradient, where no path does. Without room for it, g_scores
+    is not wanted.
     """
     T, C = scores.shape[1], scores.shape[2]
     p, norm = np.empty((T, C)), np.empty(T)
@@ -164,39 +182,12 @@ def alignments(
             continue
         alpha, scale = np.empty((length + 1, label.shape[0])), np.empty(length + 1)
         total, lost = forward(scores[b], p, length, label, skip, alpha, scale)
-        if total == -np.inf or (lost > -np.inf and not lost + np.log(float(alpha.size)) < total - 35.0):
-            status[b] = UNSAFE
-            continue
+        unsafe = total == -np.inf or (lost > -np.inf and not lost + np.log(float(alpha.size)) < total - 35.0)
+        if unsafe:
+            total = forward_log(scores[b], norm, length, label, skip, alpha)
         value[b] = frames + total
-        if g_scores.size:
-            share_back(length, label, skip, alpha, False, g_scores[b])
-
-
-@kernel
-def alignments_log(
-    worker: int, workers: int, scores: Array, lengths: Ints, labels: Ints, begin: Ints, blank: int,
-    value: Array, g_scores: Array, status: Ints,
-) -> None:  # fmt: skip
-    """As `alignments`, in logarithms, of the examples that it left UNSAFE: log p[t, c] = scores[t, c] - norm[t]."""
-    T, C = scores.shape[1], scores.shape[2]
-    p, norm = np.empty((T, C)), np.empty(T)
-    for b in range(worker, lengths.shape[0], workers):
-        if status[b] != UNSAFE:
-            continue
-        length = lengths[b]
-        frames, status[b] = normalise(scores[b], length, p, norm)
-        label, skip = positions(labels[begin[b] : begin[b + 1]], blank, C)
-        J = label.shape[0]
-        alpha = np.full((length + 1, J), -np.inf)
-        alpha[0, 0] = 0.0
-        for t in range(length):
-            for j in range(J):
-                stay, step, leap, top = ways(alpha[t], j, skip[j])
-                alpha[t + 1, j] = top + np.log(stay + step + leap) + scores[b, t, label[j]] - norm[t]
-        stay, step, _, top = ways(alpha[length], J - 1, 0)
-        value[b] = frames + top + np.log(stay + step)
-        if g_scores.size and value[b] > -np.inf:
-            share_back(length, label, skip, alpha, True, g_scores[b])
+        if g_scores.size and total > -np.inf:
+            share_back(length, label, skip, alpha, unsafe, g_scores[b])
 
 
 @helper
@@ -223,27 +214,36 @@ def all_but_one(values: Array, out: Array) -> float:
 
 
 @helper
-def step_back(p: Array, q: Array, blank: int, following: Ints, there: Array, moved: Array, here: Array) -> None:
-    """here[s, c] = what there[s', c'] (after a frame of probabilities p) is worth before it, c the label before.
+def step_back(p: Array, stay: float, blank: int, following: Ints, there: Array, moved: Array, here: Array) -> None:
+    """here[s, c] = what there[s', c'] (after a frame of probabilities p, stay the blank's) is worth; c came before.
 
-    Of a blank or of c itself the state stays; any other label moves it. q is p without the blank's probability.
+    Of a blank or of c itself the state stays; any other label moves it.
     """
     S, C = following.shape
-    for c in range(C):
-        q[c] = p[c]
-    q[blank] = 0.0
     for s in range(S):
         for c in range(C):
-            moved[c] = q[c] * there[following[s, c], c]
+            moved[c] = p[c] * there[following[s, c], c]
         all_but_one(moved, here[s])
-        stay = p[blank] * there[s, blank]
         for c in range(C):
-            here[s, c] += stay + q[c] * there[s, c]
+            here[s, c] += stay * there[s, blank] + p[c] * there[s, c]
+
+
+@helper
+def worth_within(
+    p: Array, stay: Array, blank: int, following: Ints, first: int, end: int, least: int, after: Array, moved: Array,
+    out: Array,
+) -> None:  # fmt: skip
+    """out[i] = the worth before frame first + i, i >= `least`; the last is `after`, what follows frame end - 1."""
+    for s in range(after.shape[0]):
+        for c in range(after.shape[1]):
+            out[end - first, s, c] = after[s, c]
+    for t in range(end - 1, first + least - 1, -1):
+        step_back(p[t], stay[t], blank, following, out[t - first + 1], moved, out[t - first])
 
 
 @helper
 def step_on(
-    p: Array, q: Array, blank: int, following: Ints, alpha: Array, there: Array, moved: Array, out: Array,
+    p: Array, stay: float, blank: int, following: Ints, alpha: Array, there: Array, moved: Array, out: Array,
     alpha_next: Array,
 ) -> None:  # fmt: skip
     """alpha_next[s, c] = the probability of being in s with c the last label, one frame on from alpha.
@@ -251,22 +251,18 @@ def step_on(
     out[c] += what this frame's label c is worth, there[s, c] being the worth of what comes after it.
     """
     S, C = following.shape
-    for c in range(C):
-        q[c] = p[c]
-    q[blank] = 0.0
     alpha_next[:] = 0.0
     for s in range(S):
         total = all_but_one(alpha[s], moved)
         if total == 0.0:
             continue
-        value = p[blank] * total
-        alpha_next[s, blank] += value
-        out[blank] += value * there[s, blank]
+        alpha_next[s, blank] += stay * total
+        out[blank] += stay * total * there[s, blank]
         for c in range(C):
-            alpha_next[s, c] += q[c] * alpha[s, c]
-            out[c] += q[c] * alpha[s, c] * there[s, c]
+            alpha_next[s, c] += p[c] * alpha[s, c]
+            out[c] += p[c] * alpha[s, c] * there[s, c]
         for c in range(C):
-            value = q[c] * moved[c]
+            value = p[c] * moved[c]
             alpha_next[following[s, c], c] += value
             out[c] += value * there[following[s, c], c]
 
@@ -284,23 +280,27 @@ def endings(
     again in between.
     """
     T, C = scores.shape[1], scores.shape[2]
-    p, norm, q, moved = np.empty((T, C)), np.empty(T), np.empty(C), np.empty(C)
+    p, norm, stay, moved = np.empty((T, C)), np.empty(T), np.empty(T), np.empty(C)
     for b in range(worker, lengths.shape[0], workers):
         length, S, to = lengths[b], begin[b + 1] - begin[b], following[begin[b] : begin[b + 1]]
         frames, status[b] = normalise(scores[b], length, p, norm)
         value[b] = -np.inf if log else 0.0
         if status[b] != OK or frames == -np.inf:
             continue
+        for t in range(length):  # the blank's probability apart
+            stay[t], p[t, blank] = p[t, blank], 0.0
         stride = max(1, int(np.sqrt(float(length))))
-        segments = (length + stride - 1) // stride
-        kept, inside = np.empty((segments + 1, S, C)), np.empty((stride, S, C))
+        segments, least = (length + stride - 1) // stride, 0
+        kept, inside = np.empty((segments + 1, S, C)), np.empty((stride + 1, S, C))
         for s in range(S):
             for c in range(C):
                 kept[segments, s, c] = worth[begin[b] + s]
-        for t in range(length - 1, -1, -1):
-            segment, i = t // stride, t % stride
-            there = kept[segment + 1] if i == stride - 1 or t == length - 1 else inside[i + 1]
-            step_back(p[t], q, blank, to, there, moved, kept[segment] if i == 0 else inside[i])
+        for segment in range(segments - 1, -1, -1):
+            first, end = segment * stride, min(length, (segment + 1) * stride)
+            worth_within(p, stay, blank, to, first, end, least, kept[segment + 1], moved, inside)
+            for s in range(S):
+                for c in range(C):
+                    kept[segment, s, c] = inside[0, s, c]
         mean = kept[0, 0, blank]
         if not log:
             value[b] = shift[b] + mean
@@ -309,15 +309,13 @@ def endings(
         if g_scores.size == 0 or (log and mean == 0.0):
             continue
         alpha, alpha_next = np.zeros((S, C)), np.empty((S, C))
-        alpha[0, blank] = 1.0
+        alpha[0, blank], least = 1.0, 1  # nothing comes before the first frame of a stretch again
         for segment in range(segments):
             first, end = segment * stride, min(length, (segment + 1) * stride)
-            for t in range(end - 1, first, -1):
-                there = kept[segment + 1] if t == end - 1 else inside[t - first + 1]
-                step_back(p[t], q, blank, to, there, moved, inside[t - first])
+            worth_within(p, stay, blank, to, first, end, least, kept[segment + 1], moved, inside)
             for t in range(first, end):
-                there = kept[segment + 1] if t == end - 1 else inside[t - first + 1]
-                step_on(p[t], q, blank, to, alpha, there, moved, g_scores[b, t], alpha_next)
+                step_on(p[t], stay[t], blank, to, alpha, inside[t - first + 1], moved, g_scores[b, t], alpha_next)
                 alpha, alpha_next = alpha_next, alpha
+                p[t, blank] = stay[t]
                 for c in range(C):
                     g_scores[b, t, c] = g_scores[b, t, c] / mean if log else g_scores[b, t, c] - mean * p[t, c]

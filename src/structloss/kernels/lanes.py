@@ -13,46 +13,12 @@ import numpy as np
 from structloss.kernels.arithmetic import exp_nonpositive
 from structloss.kernels.compile import helper, kernel
 from structloss.kernels.dense import RANGE, shared_weights
-from structloss.kernels.levels import Potentials
+from structloss.kernels.levels import Potentials, fill_unaries
 from structloss.kernels.steps import TINY
 from structloss.kernels.types import DONE, Array, Ints
 
 LANES = 32
 CALM = 30.0
-
-
-@helper
-def by_length(lengths: Ints, longest: int) -> Ints:
-    """The indices of the examples, the shortest first."""
-    begin, order = np.zeros(longest + 2, np.int64), np.empty(lengths.shape[0], np.int64)
-    for b in range(lengths.shape[0]):
-        begin[lengths[b] + 1] += 1
-    for length in range(longest + 1):
-        begin[length + 1] += begin[length]
-    for b in range(lengths.shape[0]):
-        order[begin[lengths[b]]] = b
-        begin[lengths[b]] += 1
-    return order
-
-
-@helper
-def gather(p: Potentials, examples: Ints, lengths: Ints, longest: int, out: Array) -> None:
-    """out[t, y, w] = unary + start + end of example w; 0 beyond a length."""
-    K = out.shape[1]
-    for w in range(LANES):
-        b, length = examples[w], lengths[w]
-        for t in range(length):
-            for y in range(K):
-                out[t, y, w] = p.unary[b, t, y]
-        for t in range(length, longest):
-            for y in range(K):
-                out[t, y, w] = 0.0
-        if length and p.start.size:
-            for y in range(K):
-                out[0, y, w] += p.start[y]
-        if length and p.end.size:
-            for y in range(K):
-                out[length - 1, y, w] += p.end[y]
 
 
 @helper
@@ -175,12 +141,12 @@ def outer_lanes(c: Array, a: Array, longest: int, out: Array) -> None:
 
 @kernel
 def log_partition(
-    worker: int, workers: int, p: Potentials, gradient: bool,
+    worker: int, workers: int, p: Potentials, order: Ints, gradient: bool,
     value: Array, g_unary: Array, g_table: Array, status: Ints,
 ) -> None:  # fmt: skip
     """As `dense.log_partition`, for order 2, a shared table, no pins and no single arcs; status DONE where it was.
 
-    Examples are taken in the order of their lengths, so that those side by side have much the same. Where no level
+    `order` (B,) has the examples by their lengths, so that those side by side have much the same. Where no level
     spans more than CALM, numbers change by less than a factor of 1e14 a level, and every eighth is normalised.
     Time L * K**2 / LANES vector operations an example, memory 2 * L * K * LANES a worker.
     """
@@ -191,7 +157,6 @@ def log_partition(
     examples, lengths = np.zeros(LANES, np.int64), np.zeros(LANES, np.int64)
     tops, spans, first, safe = np.empty(LANES), np.empty(LANES), np.empty(LANES), np.empty(LANES)
     table_top, table_span = shared_weights(p, weights)
-    order = by_length(p.lengths, T)
     for h in range(K):
         for y in range(K):
             transposed[y, h] = weights[h, y]
@@ -202,7 +167,11 @@ def log_partition(
             lengths[w] = p.lengths[examples[w]] if group + w < B else 0
             longest, shortest = max(longest, lengths[w]), min(shortest, lengths[w])
             first[w], safe[w] = 0.0, 1.0
-        gather(p, examples, lengths, longest, ahead)
+        for w in range(LANES):  # beyond a length, 0
+            fill_unaries(p, examples[w], lengths[w], ahead[:, :, w])
+            for t in range(lengths[w], longest):
+                for y in range(K):
+                    ahead[t, y, w] = 0.0
         exp_lanes(ahead, longest, tops, spans)
         calm = True
         for w in range(LANES):

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from structloss.automata import LossAutomaton, OpenAutomaton, TooManyStatesError
 from structloss.automata.automaton import check_num_labels
-from structloss.automata.open import opened
-from structloss.kernels.machines import sum_machine
+from structloss.automata.open import merged, opened
 from structloss.losses.base import Loss, Terms, shown
 from structloss.losses.references import UNKNOWN, Labels, String
 
@@ -107,13 +106,18 @@ class LocalLoss(Loss):
             weights = np.concatenate([columns, np.zeros((1, columns.shape[1]))])
             next_state, offsets = np.zeros(weights.shape, np.int32), np.arange(length + 2)
             return LossAutomaton(class_of, next_state, weights, np.zeros(length + 1), offsets)
-        next_state, sums, offsets, outgrown = sum_machine(np.ascontiguousarray(columns), _MOST_SUMS)
-        if outgrown >= 0:
-            raise TooManyStatesError(
-                f"loss: its costs sum to more than {_MOST_SUMS} different values by position {outgrown}, too many to "
-                "search one by one; wanted costs that are multiples of one number (rounded costs, for instance)"
-            )
-        return LossAutomaton(class_of, next_state, np.empty((0, columns.shape[1])), sums, offsets)
+        sums, arcs = [np.zeros(1)], []
+        for t, costs in enumerate(columns):
+            values, place = np.unique(sums[t][:, None] + costs, return_inverse=True)
+            differs = np.diff(values, prepend=-np.inf) > 1e-9 * np.maximum(1.0, np.abs(values))  # not by rounding only
+            sums.append(values[differs])
+            arcs.append((np.cumsum(differs)[place].reshape(-1, len(costs)) - 1, np.zeros((len(sums[t]), len(costs)))))
+            if sum(map(len, sums)) > _MOST_SUMS:
+                raise TooManyStatesError(
+                    f"loss: its costs sum to more than {_MOST_SUMS} different values by position {t + 1}, too many to "
+                    "search one by one; wanted costs that are multiples of one number (rounded costs, for instance)"
+                )
+        return merged(class_of, columns.shape[1], arcs, sums[-1])
 
 
 def _as_row(reference: String, num_labels: int) -> NDArray[np.int64] | NDArray[np.bool_]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from structloss.automata import LossAutomaton, TooManyStatesError
 from structloss.automata.automaton import MAX_STATES
 from structloss.automata.rational import RationalAutomaton
-from structloss.kernels.machines import count_machine
+from structloss.kernels.machines import compose
 from structloss.losses.machine import MachineLoss
 from structloss.losses.numbers import check_at_least_zero
 from structloss.losses.references import UNKNOWN, String
@@ -68,8 +68,8 @@ class NGram(MachineLoss, name="ngram"):
         for gram in counts:
             for i in range(1, self.n):
                 nodes.setdefault(gram[:i], len(nodes))
-        next_node = np.zeros((len(nodes), len(symbols) + 1), np.int64)  # the last class leads back to the start
-        gain = np.zeros_like(next_node)
+        next_node = np.zeros((len(nodes), len(symbols) + 1), np.int32)  # the last class leads back to the start
+        gain = np.zeros(next_node.shape, np.int64)
         for node, index in nodes.items():
             for c, symbol in enumerate(symbols):
                 string: tuple[int, ...] = (*node, symbol)
@@ -81,7 +81,13 @@ class NGram(MachineLoss, name="ngram"):
 
     def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
         class_of, next_node, gain = self._counter(reference, num_labels)
-        next_state, total, offsets, outgrown = count_machine(next_node, gain, length, self.max_states)
+        # The node, and the total so far: a machine that adds up what its symbols are, the gains of the node's arcs.
+        most, begin, symbols = int(gain.max()), np.zeros(length + 1, np.int64), np.arange(gain.shape[1])
+        totals = np.arange(length * most + 1)[:, None]
+        adds = np.minimum(totals + np.arange(most + 1), length * most).astype(np.int32)
+        next_state, _, total, offsets, outgrown = compose(
+            next_node, begin, symbols, adds, begin, gain, (len(next_node), len(adds)), self.max_states
+        )
         if outgrown >= 0:
             raise TooManyStatesError(
                 f"max_states: the {self.n}-gram machine for outputs of length {length} passed {self.max_states} states "
@@ -108,5 +114,5 @@ class _Counter(NamedTuple):
     """Counts n-grams: where a class leads from a node, and what it adds to the total."""
 
     class_of: NDArray[np.int64]  # (K,)
-    next_node: NDArray[np.int64]  # (nodes, C)
+    next_node: NDArray[np.int32]  # (nodes, C)
     gain: NDArray[np.int64]  # (nodes, C)

@@ -71,7 +71,7 @@ def once_only(x: Tensor, potentials: Sequence[Maybe]) -> Tensor:
 
 def known(solve: Solve, potentials: Sequence[Maybe], owner: Owner = None, arrays: Any = None) -> Tensor:
     """The value (B,), whose gradient is computed with it; `arrays`: what `solve` reads, where that is there already."""
-    arrays = [_array(x) for x in potentials] if arrays is None else arrays
+    arrays = [as_array(x) for x in potentials] if arrays is None else arrays
     return apply(_KnownGradient, solve, arrays, _owners(owner, len(potentials)), *_followed(potentials))
 
 
@@ -98,13 +98,13 @@ class _KnownGradient(torch.autograd.Function):
         ctx.save_for_backward(*potentials)
         ctx.solve, ctx.owners, ctx.needs = solve, owners, ctx.needs_input_grad[3:]
         value, ctx.gradients = solve(arrays, ctx.needs)
-        return _as(torch.from_numpy(value), potentials)
+        return as_precise(torch.from_numpy(value), potentials)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         potentials = ctx.saved_tensors
         if ctx.gradients is None:  # a second pass through a retained graph: the first one's went into its result
-            _, ctx.gradients = ctx.solve([_array(x) for x in potentials], ctx.needs)
+            _, ctx.gradients = ctx.solve([as_array(x) for x in potentials], ctx.needs)
         gradients, ctx.gradients = ctx.gradients, None
         weights = g.detach().numpy()
         found = [
@@ -138,7 +138,7 @@ class _Expectation(torch.autograd.Function):
         ctx.save_for_backward(*potentials)
         ctx.gradients, ctx.inside, ctx.size, ctx.needs = gradients, ~outside, size, needs
         ctx.owners = (*owners, *owners)
-        return _as(torch.from_numpy(np.where(outside, -np.inf, mean)), potentials)
+        return as_precise(torch.from_numpy(np.where(outside, -np.inf, mean)), potentials)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
@@ -166,11 +166,12 @@ def weighed(g: NDArray[Any], own: NDArray[Any], x: Tensor, owner: Maybe) -> Tens
     return torch.from_numpy(own).to(x.dtype)
 
 
-def _array(x: Maybe) -> NDArray[Any] | None:
+def as_array(x: Maybe) -> NDArray[Any] | None:
+    """The tensor's memory as an array, copied only where it has gaps."""
     return None if x is None else x.detach().contiguous().numpy()
 
 
-def _as(value: Tensor, potentials: Sequence[Maybe]) -> Tensor:
+def as_precise(value: Tensor, potentials: Sequence[Maybe]) -> Tensor:
     """Sums are made in float64 and returned in the potentials' own precision."""
     return value.to(next(x.dtype for x in potentials if x is not None))
 

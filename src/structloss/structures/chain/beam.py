@@ -21,7 +21,6 @@ and so at most their sum (`kernels.beam`).
 
 import math
 from collections.abc import Callable
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -66,81 +65,60 @@ def truncated(p: Parts, machines: list[OpenAutomaton], scale: float, beam: int) 
     for t in range(T + 1):
         beta[:, t, : rows[t]] = plain[t][:, 0].double().cpu().numpy()
     results = [
-        _Beam(machine, scale, beam, Scores(level[b, :length], rows, beta[b])).run()
+        _truncated(machine, scale, beam, Scores(level[b, :length], rows, beta[b]))
         for b, (machine, length) in enumerate(zip(machines, p.lengths.tolist(), strict=True))
     ]
     return [machine for machine, _ in results], np.array([bound for _, bound in results])
 
 
-class _Beam:
-    """The truncation of one example."""
+def _truncated(machine: OpenAutomaton, scale: float, beam: int, scores: Scores) -> tuple[LossAutomaton, float]:
+    """The machine of one example, and the bound. Behind the states of a level comes a sink, once any were dropped."""
+    class_of, C = machine.class_of, machine.next_state.shape[1]
+    states, alpha, dropped = np.zeros(1, np.int64), np.zeros((1, 1)), -np.inf  # the last is log D
+    arcs, bounds = [], None
+    for t, level in enumerate(scores.level):
+        S = len(states)
+        target, weight = machine.follow(np.repeat(states, C), np.tile(np.arange(C), S))
+        following, place = np.unique(target, return_inverse=True)
+        place, weight = place.reshape(S, C), weight.reshape(S, C)
+        added = scale * weight[:, class_of]
+        alpha = _forward(alpha, level[: scores.rows[t]], added, place[:, class_of], len(following), len(level))
+        kept = np.arange(len(following))
+        if dropped > -np.inf:
+            place = np.concatenate([place, np.full((1, C), len(following))])
+            weight = np.concatenate([weight, np.zeros((1, C))])
+        if len(following) > beam:
+            bounds = bounds_of(machine, scores, scale) if bounds is None else bounds
+            summand = np.logaddexp.reduce(_plus(alpha, bounds(following, t + 1)), axis=1)
+            order = np.argsort(-summand, kind="stable")
+            dropped = max(float(np.logaddexp.reduce([dropped, *summand[order[beam:]]])), _LEAST)
+            kept = np.sort(order[:beam])
+        rank = np.full(len(following) + 1, len(kept))
+        rank[kept] = np.arange(len(kept))
+        arcs.append((rank[place], weight))
+        states, alpha = following[kept], alpha[kept]
+    final = machine.final[states]
+    inside = np.isfinite(final)
+    log_z = np.logaddexp.reduce((alpha[inside] + scale * final[inside, None]).ravel())
+    truncated = merged(class_of, C, arcs, final if dropped == -np.inf else np.append(final, np.inf))
+    if not np.isfinite(dropped):  # nothing was dropped, or what no bound is known of
+        return truncated, 0.0 if dropped < 0 else 1.0
+    return truncated, max(5e-324, float(np.exp(dropped - np.logaddexp(dropped, log_z))))
 
-    def __init__(self, machine: OpenAutomaton, scale: float, beam: int, scores: Scores) -> None:
-        self.machine, self.scale, self.beam, self.scores = machine, scale, beam, scores
-        self.dropped = -np.inf  # log D
 
-    @cached_property
-    def bounds(self) -> Bounds:
-        """Made when something is dropped."""
-        return bounds_of(self.machine, self.scores, self.scale)
-
-    def run(self) -> tuple[LossAutomaton, float]:
-        """The machine and the bound."""
-        class_of = self.machine.class_of
-        classes = np.arange(self.machine.next_state.shape[1])
-        states, alpha = np.zeros(1, np.int64), np.zeros((1, 1))
-        places, weights = [], []
-        sinks = False
-        for t, level in enumerate(self.scores.level):
-            S, C = len(states), len(classes)
-            arcs = self.machine.follow(np.repeat(states, C), np.tile(classes, S))
-            target, weight = arcs[0].reshape(S, C), arcs[1].reshape(S, C)
-            following, place = np.unique(target, return_inverse=True)
-            place = place.reshape(S, C)
-            added, level = self.scale * weight[:, class_of], level[: self.scores.rows[t]]
-            alpha_next = self._forward(alpha, level, added, place[:, class_of], len(following))
-            kept = self._keep(following, alpha_next, t + 1)
-            rank = np.full(len(following) + 1, len(kept))  # what is dropped, and what was, goes to the sink
-            rank[kept] = np.arange(len(kept))
-            if sinks:
-                place = np.concatenate([place, np.full((1, C), len(following))])
-                weight = np.concatenate([weight, np.zeros((1, C))])
-            sinks = sinks or len(kept) < len(following)
-            places.append(rank[place])
-            weights.append(weight)
-            states, alpha = following[kept], alpha_next[kept]
-        final = self.machine.final[states]
-        ends = np.where(np.isinf(final), -np.inf, self.scale * np.where(np.isinf(final), 0.0, final))
-        log_z = np.logaddexp.reduce((alpha + ends[:, None]).ravel())
-        if sinks:
-            final = np.append(final, np.inf)
-        machine = merged(class_of, len(classes), list(zip(places, weights, strict=True)), final)
-        if not np.isfinite(self.dropped):  # nothing was dropped, or what no bound is known of
-            return machine, 0.0 if self.dropped < 0 else 1.0
-        return machine, max(5e-324, float(np.exp(self.dropped - np.logaddexp(self.dropped, log_z))))
-
-    def _forward(self, alpha: Floats, level: Floats, added: Floats, place: Ints, states: int) -> Floats:
-        """alpha of the next level, (states, rows)."""
-        rows, K = level.shape
-        following = min(self.scores.level.shape[1], rows * K)
-        arcs = alpha[:, :, None] + level[None] + added[:, None]  # (S, rows, K)
-        history = (np.arange(rows)[:, None] * K + np.arange(K)) % self.scores.level.shape[1]  # (rows, K)
-        index = place[:, None] * following + history[None]
-        top = np.full(states * following, -np.inf)
-        np.maximum.at(top, index.ravel(), arcs.ravel())
-        shift = np.where(np.isfinite(top), top, 0.0)
-        total = np.bincount(index.ravel(), np.exp(arcs - shift[index]).ravel(), minlength=states * following)
-        with np.errstate(divide="ignore"):
-            return (np.log(total) + shift).reshape(states, following)
-
-    def _keep(self, states: Ints, alpha: Floats, t: int) -> Ints:
-        """Which states stay; the others' summands go into D."""
-        if len(states) <= self.beam:
-            return np.arange(len(states))
-        summand = np.logaddexp.reduce(_plus(alpha, self.bounds(states, t)), axis=1)
-        order = np.argsort(-summand, kind="stable")
-        self.dropped = max(float(np.logaddexp.reduce([self.dropped, *summand[order[self.beam :]]])), _LEAST)
-        return np.sort(order[: self.beam])
+def _forward(alpha: Floats, level: Floats, added: Floats, place: Ints, states: int, H: int) -> Floats:
+    """alpha of the next level, (states, rows)."""
+    rows, K = level.shape
+    following = min(H, rows * K)
+    scores = alpha[:, :, None] + level[None] + added[:, None]  # (S, rows, K)
+    history = (np.arange(rows)[:, None] * K + np.arange(K)) % H  # (rows, K)
+    index = place[:, None] * following + history[None]
+    top = np.full(states * following, -np.inf)
+    np.maximum.at(top, index.ravel(), scores.ravel())
+    shift = np.where(np.isfinite(top), top, 0.0)
+    total = np.bincount(index.ravel(), np.exp(scores - shift[index]).ravel(), minlength=states * following)
+    with np.errstate(divide="ignore"):
+        return (np.log(total) + shift).reshape(states, following)
 
 
 def bounds_of(machine: OpenAutomaton, scores: Scores, scale: float) -> Bounds:
@@ -159,8 +137,7 @@ def bounds_of(machine: OpenAutomaton, scores: Scores, scale: float) -> Bounds:
     if isinstance(machine, TropicalAutomaton):
         (T, H, _), tropical = scores.level.shape, machine
         endings = np.full((T + 1, H, len(machine.acceptor.start)), -np.inf)
-        fill = kernels.endings_along_a_strategy if scale >= 0 else kernels.endings_along_all_paths
-        fill(machine.acceptor, machine.class_of, scores.level, scores.rows, scale, endings)
+        kernels.endings(machine.acceptor, machine.class_of, scores.level, scores.rows, scale, endings)
 
         def together(states: Ints, t: int) -> Floats:
             out = np.empty((len(states), scores.rows[t]))

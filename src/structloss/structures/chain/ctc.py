@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels import ctc
-from structloss.kernels.types import UNSAFE, Array
+from structloss.kernels.types import Array
 from structloss.kernels.workers import map_in_threads, run
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
@@ -144,10 +144,7 @@ class CTC(LinearChain):
             batch, frames, _ = scores.shape
             value, status = np.zeros(batch), np.zeros(batch, np.int64)
             gradient = np.zeros(scores.shape if wanted[0] else (batch, 0, 0))
-            for way in (kernel, ctc.alignments_log):
-                run(way, threads, batch, batch * frames * steps, scores, lengths, *arrays, value, gradient, status)
-                if not (status == UNSAFE).any():
-                    break
+            run(kernel, threads, batch, batch * frames * steps, scores, lengths, *arrays, value, gradient, status)
             raise_for(status)
             return value, [gradient]
 

@@ -80,11 +80,6 @@ class MachineBatch:
         final = np.where(outside, -np.inf, scale * np.where(outside, 0.0, m.final))
         return m._replace(weight=scale * m.weight if scale != 1.0 else m.weight, final=final)
 
-    @property
-    def widest(self) -> int:
-        """The most states of any level."""
-        return int(self.layout.sizes.max(initial=1))
-
 
 @lru_cache(maxsize=64)
 def no_machine(positions: int, num_labels: int) -> Machines:

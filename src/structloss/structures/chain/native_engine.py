@@ -15,8 +15,8 @@ from structloss.kernels.workers import run
 from structloss.structures import derivatives
 from structloss.structures.base import Found
 from structloss.structures.chain.machines import joint
-from structloss.structures.chain.parts import Maybe, Parts, as_array, as_arrays, like, ranked
-from structloss.structures.derivatives import Solve, apply, guard, known, once_only
+from structloss.structures.chain.parts import Parts, as_arrays
+from structloss.structures.derivatives import Maybe, Solve, apply, as_array, as_precise, guard, known, once_only
 
 Numbers = NDArray[Any]
 
@@ -42,12 +42,6 @@ def check_sums(value: Numbers, dtype: torch.dtype) -> None:
         raise ValueError(
             f"potentials: the scores of example {wrong[0, -1]} add up to more than {dtype} holds; wanted smaller ones"
         )
-
-
-def as_tensor(value: Numbers, dtype: torch.dtype) -> Tensor:
-    """Sums (..., B), made in float64, in the potentials' own precision; one that is more than it holds is an error."""
-    check_sums(value, dtype)
-    return torch.from_numpy(value).to(dtype)
 
 
 def _run(kernel: Callable[..., None], p: Potentials, m: Machines, passes: int, *args: Any) -> None:
@@ -80,8 +74,8 @@ def _log_partition(
     passes = 3 if wanted else 1
     if not want_levels and _fits_lanes(p, m):
         groups, steps = -(-batch // lanes.LANES), batch * T * K * (K // 4 + 2) * passes
-        threads = torch.get_num_threads()
-        run(lanes.log_partition, threads, groups, steps, p, wanted, value, *gradients[:2], status)
+        threads, order = torch.get_num_threads(), p.lengths.argsort(kind="stable")
+        run(lanes.log_partition, threads, groups, steps, p, order, wanted, value, *gradients[:2], status)
     if status.max(initial=DONE) > DONE:
         for kernel in (dense.log_partition, dense_log.log_partition):
             if kernel is dense.log_partition or status.max() == UNSAFE:
@@ -211,7 +205,9 @@ class _Score(torch.autograd.Function):
             walk(machines, arrays.lengths, labels, value)
         ctx.save_for_backward(unary, table, start, end)
         ctx.labels, ctx.arrays, ctx.impossible = labels, arrays, value == -np.inf
-        return as_tensor(value, like(unary, table).dtype)
+        found = as_precise(torch.from_numpy(value), (unary, table))
+        check_sums(value, found.dtype)
+        return found
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
@@ -249,18 +245,16 @@ def argmax(p: Parts, machines: Machines) -> Found:
 
 def best(p: Parts, k: int) -> Found:
     """The k best outputs (k, B, T), best first, and whether there are so many (k, B)."""
-    if k > 1:
-        return ranked(p, topk(p, k) if p.num_positions else None, k)
-    return argmax(p, p.machines)
-
-
-def topk(p: Parts, k: int) -> Tensor:
-    """The k best outputs (B, k, T), best first, -1 where there are fewer."""
+    if k == 1:
+        return argmax(p, p.machines)
     batch = p.lengths.shape[0]
     labels, status = torch.full((batch, k, p.num_positions), -1), np.zeros(batch, np.int64)
-    _run(dense_max.topk, p.arrays, p.machines, 2 * k, labels.numpy(), status)
+    if p.num_positions:
+        _run(dense_max.topk, p.arrays, p.machines, 2 * k, labels.numpy(), status)
     raise_for(status)
-    return labels
+    empty = (p.lengths == 0) & (torch.arange(k) == 0)[:, None]  # of length 0 there is one output
+    labels = labels.transpose(0, 1)
+    return Found(labels.clamp(min=0), (labels[:, :, :1] >= 0).any(2) | empty)
 
 
 def draw(p: Parts, n: int, generator: torch.Generator | None) -> Found:

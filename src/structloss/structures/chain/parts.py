@@ -3,20 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.levels import Machines, Potentials
-from structloss.structures.base import Found
 from structloss.structures.chain.machines import Augmentation, no_machine
 from structloss.structures.chain.writers import Writer
-
-Maybe: TypeAlias = Tensor | None
-Array: TypeAlias = NDArray[Any]
+from structloss.structures.derivatives import Maybe, as_array
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,9 @@ class Parts:
     @property
     def any_potential(self) -> Tensor:
         """One of them: for its device and dtype."""
-        return like(self.unary, self.table)
+        found = self.table if self.unary is None else self.unary
+        assert found is not None
+        return found
 
     @property
     def num_labels(self) -> int:
@@ -127,11 +125,6 @@ class Parts:
         return torch.arange(self.num_positions, device=self.lengths.device) < self.lengths[:, None]
 
 
-def as_array(x: Maybe) -> Array | None:
-    """The tensor's memory as an array, copied only where it has gaps."""
-    return None if x is None else x.detach().contiguous().numpy()
-
-
 _ABSENT = {
     np.dtype(kind): [np.empty((0,) * dims, kind) for dims in range(5)]
     for kind in (np.float32, np.float64, np.complex128, np.int64)
@@ -150,21 +143,3 @@ def as_arrays(arrays: Sequence[Any], order: int) -> Potentials:
         none[3] if unary is None else unary, none[4] if table is None else table, none[1] if start is None else start,
         none[1] if end is None else end, lengths, _NO_PINS if pinned is None else pinned, shared, order,
     )  # fmt: skip
-
-
-def like(unary: Maybe, table: Maybe) -> Tensor:
-    """One of the potentials: for its device and dtype."""
-    if unary is None:
-        assert table is not None
-        return table
-    return unary
-
-
-def ranked(p: Parts, labels: Tensor | None, k: int) -> Found:
-    """What a search for the k best gives, from labels (B, k, T), -1 where there are fewer; None where T is 0."""
-    first = (torch.arange(k, device=p.lengths.device) == 0)[:, None]
-    if labels is None:
-        return Found(p.lengths.new_zeros(k, p.lengths.shape[0], 0), first.expand(k, p.lengths.shape[0]))
-    labels = labels.transpose(0, 1)
-    exists = (labels[:, :, 0] >= 0) | ((p.lengths == 0) & first)  # of length 0 there is one output, the empty one
-    return Found(labels.clamp(min=0), exists)
