@@ -78,7 +78,9 @@ def track(kind: Ints, begins: Bools, closes: Bools, reference: Ints, num_labels:
         known[own] = True
         kind = np.where(known[kind], kind, -1)
     codes = np.where(kind < 0, 0, 4 * kind + 2 * begins + closes + 4)[:num_labels]
-    codes, class_of = np.unique(codes, return_inverse=True)
+    used = np.zeros(int(codes.max(initial=0)) + 1, np.bool_)
+    used[codes] = True
+    codes, class_of = used.nonzero()[0], (np.cumsum(used) - 1)[codes]
     label_kind, label_begins, label_closes = codes // 4 - 1, codes // 2 % 2 == 1, codes % 2 == 1
 
     # Of each row and slot the type that is open, of each row and class what is read.

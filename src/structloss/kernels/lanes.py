@@ -146,11 +146,11 @@ def log_partition(
 ) -> None:  # fmt: skip
     """As `dense.log_partition`, for order 2, a shared table, no pins and no single arcs; status DONE where it was.
 
-    `order` (B,) has the examples by their lengths, so that those side by side have much the same. Where no level
+    `order` (n,) has the examples to do, by their lengths, so that those side by side have much the same. Where no level
     spans more than CALM, numbers change by less than a factor of 1e14 a level, and every eighth is normalised.
     Time L * K**2 / LANES vector operations an example, memory 2 * L * K * LANES a worker.
     """
-    B, T, K = p.unary.shape
+    B, (T, K) = order.shape[0], p.unary.shape[1:]
     ahead, beta, norm = np.empty((T, K, LANES)), np.empty((T + 1, K, LANES)), np.empty((T, LANES))
     mu, table = np.empty((1, K, LANES)), np.empty((K if gradient else 0, K, LANES))
     weights, transposed = np.empty((K, K)), np.empty((K, K))

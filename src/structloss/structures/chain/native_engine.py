@@ -72,9 +72,10 @@ def _log_partition(
     )
     wanted = want_unary or want_table or want_levels or want_final
     passes = 3 if wanted else 1
-    if not want_levels and _fits_lanes(p, m):
-        groups, steps = -(-batch // lanes.LANES), batch * T * K * (K // 4 + 2) * passes
-        threads, order = torch.get_num_threads(), p.lengths.argsort(kind="stable")
+    order = _side_by_side(p, m) if not want_levels and not want_final else _NO_EXAMPLES
+    if order.size:
+        groups, steps = -(-len(order) // lanes.LANES), len(order) * T * K * (K // 4 + 2) * passes
+        threads = torch.get_num_threads()
         run(lanes.log_partition, threads, groups, steps, p, order, wanted, value, *gradients[:2], status)
     if status.max(initial=DONE) > DONE:
         for kernel in (dense.log_partition, dense_log.log_partition):
@@ -87,22 +88,38 @@ def _log_partition(
 _NOBODY_CAN_TELL = 20_000  # ns: so little is done side by side, and a first call compiles one kernel instead of two
 
 
-def _fits_lanes(p: Potentials, m: Machines) -> bool:
-    """Whether examples go side by side: the usual CRF, not so long that memory would suffer, and where it is faster.
+_NO_EXAMPLES = np.zeros(0, np.int64)
 
-    An example's level was measured at 48 + 0.30 * K**2 ns side by side, and at 182 + 0.37 * K**2 ns on its own; but
-    only whole groups of LANES can be spread over threads. A thread more is counted as a third of a core: two threads
-    were measured 1.3 times as fast as one, on a shared machine.
+
+def _side_by_side(p: Potentials, m: Machines) -> Numbers:
+    """The examples that go side by side, by their lengths: the usual CRF, not so long that memory would suffer.
+
+    They have no machine, or one that adds nothing, as ChunkErrors has for a sentence without chunks. None where that is
+    slower: an example's level was measured at 48 + 0.30 * K**2 ns side by side, and at 182 + 0.37 * K**2 ns on its own;
+    but only whole groups of LANES can be spread over threads. A thread more is counted as a third of a core: two
+    threads were measured 1.3 times as fast as one, on a shared machine.
     """
     batch, T, K = p.unary.shape
-    usual = p.shared and p.order == 2 and not p.pinned.size and p.unary.dtype.kind == "f" and m.next_state.size == 1
+    usual = p.shared and p.order == 2 and not p.pinned.size and p.unary.dtype.kind == "f"
     if not usual or T * K * lanes.LANES > 1 << 19:
-        return False
-    threads = torch.get_num_threads()
-    groups = -(-batch // lanes.LANES)
+        return _NO_EXAMPLES
+    order = p.lengths.argsort(kind="stable")
+    if m.next_state.size > 1:
+        order = order[_adds_nothing(m)[order]] if len(m.sizes) == batch else _NO_EXAMPLES
+    count, threads = len(order), torch.get_num_threads()
+    groups = -(-count // lanes.LANES)
     side_by_side = groups * lanes.LANES * (48 + 0.30 * K * K) / (1 + (min(groups, threads) - 1) / 3)
-    alone = batch * (182 + 0.37 * K * K) / (1 + (min(batch, threads) - 1) / 3)
-    return bool(side_by_side < alone or side_by_side * T < _NOBODY_CAN_TELL)
+    alone = count * (182 + 0.37 * K * K) / (1 + (min(count, threads) - 1) / 3)
+    faster = side_by_side < alone or (count == batch and side_by_side * T < _NOBODY_CAN_TELL)
+    return order if faster else _NO_EXAMPLES
+
+
+def _adds_nothing(m: Machines) -> NDArray[np.bool_]:
+    """Of each machine, whether it has one state a level and no weights."""
+    one: NDArray[np.bool_] = (m.sizes.max(1) == 1) & (m.final[:, 0] == 0)
+    if m.weight.size and one.any():
+        one &= ~np.logical_or.reduceat(m.weight != 0, m.arc_begin[:, 0])
+    return one
 
 
 def solver(p: Parts, machines: Machines) -> Solve:
