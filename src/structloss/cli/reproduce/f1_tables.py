@@ -121,8 +121,8 @@ def remarks(study: "Study", versus: "Versus", seeds: int, effort: "Effort") -> l
         best = sorted(versus.means, key=lambda m: -versus.means[m].value)
         told.append("By mean gain: " + "; ".join(f"{m} {versus.means[m]}" for m in best) + ".")
     told.append(
-        "Penalty, passes, costs and decoder are chosen on dev, and by cross-validation over train and dev where dev has "
-        "fewer than 500 names (Danish, Swedish; these are then trained on both). CoNLL-2000 has no dev: a tenth of its "
+        "Penalty, passes, costs and decoder are chosen on dev, and by cross-validation over train and dev where dev "
+        "has fewer than 500 names (Danish, Swedish; these are then trained on both). CoNLL-2000 has no dev: a tenth of its "
         "training sentences chooses. The recipe is chosen with the first seed, passes and decoder with all of them. "
         "Bias: what is taken from O's score at each token. Minimum Bayes risk: the exact set of chunks of least "
         "expected errors, its threshold tuned. Risk and direct begin with four passes of likelihood."
@@ -192,17 +192,16 @@ def pictures(study: "Study", versus: "Versus", seed: int, resamples: int) -> dic
     return found
 
 
+def _numbers(result: "Result") -> dict[str, Any]:
+    choice = {"chosen": str(result.choice), "held": result.choice.held}
+    return {"f1": _f1(result), "accuracy": _accuracy(result), "cost": _cost(result), **choice}
+
+
 def as_json(study: "Study", versus: "Versus", seeds: tuple[int, ...], effort: "Effort") -> dict[str, Any]:
     """All figures of a study."""
 
     def told(results: "Results") -> dict[str, Any]:
-        return {
-            name: {
-                method: {"f1": _f1(r), "accuracy": _accuracy(r), "cost": _cost(r), "chosen": str(r.choice), "held": r.choice.held}
-                for method, r in rows.items()
-            }
-            for name, rows in results.items()
-        }  # fmt: skip
+        return {name: {method: _numbers(r) for method, r in rows.items()} for name, rows in results.items()}
 
     return {
         "seeds": list(seeds),

@@ -19,7 +19,7 @@ class Effort:
     """How much is trained."""
 
     passes: tuple[int, ...] = (8, 16)
-    neural_passes: tuple[int, ...] = (3, 4, 5, 6, 7, 8)
+    neural_passes: tuple[int, ...] = (8, 10, 12, 14, 16)
     flips: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3)
     noisy: tuple[str, ...] = ("danish", "swedish")  # the sets whose labels are flipped
     neural: tuple[str, ...] = ("danish", "swedish")
