@@ -94,10 +94,11 @@ def versus(results: Results, chosen: Mapping[str, str], seed: int, resamples: in
     sets: dict[str, dict[str, Interval]] = {m: {} for m in listed}
     values, samples = [], []
     for name, rows in tables.items():
-        drawn = resampled([rows[m] for m in listed], generator, resamples)
-        drawn -= drawn[:, [listed.index(methods.BIASED)]]
-        value = np.array([mean_f1(rows[m]) - mean_f1(rows[methods.BIASED]) for m in listed])
-        for i, m in enumerate(listed):
+        there = [m for m in listed if m in rows]
+        drawn = resampled([rows[m] for m in there], generator, resamples)
+        drawn -= drawn[:, [there.index(methods.BIASED)]]
+        value = np.array([mean_f1(rows[m]) - mean_f1(rows[methods.BIASED]) for m in there])
+        for i, m in enumerate(there):
             sets[m][name] = interval(float(value[i]), drawn[:, i])
         if name != CHUNKS:
             values.append(value)
