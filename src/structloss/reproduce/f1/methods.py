@@ -23,8 +23,9 @@ def rows(small: bool = False) -> list[Method]:
         Method(MBR, likely, ANY_THRESHOLD),
         Method(PERCEPTRON, _of("perceptron", (1.0,) if small else (0.5, 2.0))),
     ]
+    misses = (1.0, 2.0, 3.0) if small else (1.0, 2.0, 3.0, 5.0)
     for name in MARGINS:
-        on_f1, on_costs = _of(name, margin, "f1"), _costs(name, (1.0, 2.0, 3.0, 5.0), margin)
+        on_f1, on_costs = _of(name, margin, "f1"), _costs(name, misses, margin)
         found.append(Method(f"{name}, F1", on_f1, natural=True))
         found.append(Method(f"{name}, F1, bias", on_f1, ANY_BIAS, natural=True))
         found.append(Method(f"{name}, Hamming costs", on_costs, natural=True))
@@ -75,8 +76,8 @@ def neural() -> list[Method]:
     """Those that a BiLSTM is trained with."""
     likely = (Recipe("nll", model="bilstm"),)
     found = [Method(LIKELIHOOD, likely), Method(BIASED, likely, ANY_BIAS), Method(MBR, likely, ANY_THRESHOLD)]
-    for name in MARGINS:
-        found.append(Method(f"{name}, F1", (Recipe(name, "f1", warm_up=WARM_UP, model="bilstm"),), natural=True))
-        costs = (Recipe(name, "hamming", 2.0, warm_up=WARM_UP, model="bilstm"),)
-        found.append(Method(f"{name}, Hamming costs", costs, natural=True))
+    costs = (Recipe("softmax-margin", "hamming", 2.0, warm_up=WARM_UP, model="bilstm"),)
+    on_f1 = (Recipe("hinge", "f1", warm_up=WARM_UP, model="bilstm"),)
+    found.append(Method("softmax-margin, Hamming costs", costs, natural=True))
+    found.append(Method("hinge, F1", on_f1, natural=True))
     return found

@@ -22,7 +22,7 @@ class Effort:
     neural_passes: tuple[int, ...] = (8, 10, 12, 14, 16)
     flips: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3)
     noisy: tuple[str, ...] = ("danish", "swedish")  # the sets whose labels are flipped
-    neural: tuple[str, ...] = ("danish", "swedish")
+    neural: tuple[str, ...] = ("danish",)
     small: tuple[str, ...] = (CHUNKS,)  # the sets with fewer settings to choose from
     resamples: int = 10_000
     most: int | None = None  # sentences of each file
