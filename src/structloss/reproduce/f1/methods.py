@@ -77,7 +77,5 @@ def neural() -> list[Method]:
     likely = (Recipe("nll", model="bilstm"),)
     found = [Method(LIKELIHOOD, likely), Method(BIASED, likely, ANY_BIAS), Method(MBR, likely, ANY_THRESHOLD)]
     costs = (Recipe("softmax-margin", "hamming", 2.0, warm_up=WARM_UP, model="bilstm"),)
-    on_f1 = (Recipe("hinge", "f1", warm_up=WARM_UP, model="bilstm"),)
     found.append(Method("softmax-margin, Hamming costs", costs, natural=True))
-    found.append(Method("hinge, F1", on_f1, natural=True))
     return found
