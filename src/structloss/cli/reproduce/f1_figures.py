@@ -62,7 +62,7 @@ def flips(rows: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], parts
     from matplotlib.figure import Figure
 
     metrics = list(next(iter(rows.values())))
-    figure = Figure(figsize=(4.6 * len(rows) + 1, 3.1 * len(metrics) + 0.5), dpi=100, layout="constrained")
+    figure = Figure(figsize=(4.6 * len(rows) + 1, 3.1 * len(metrics) + 0.5), dpi=80, layout="constrained")
     panels = figure.subplots(len(metrics), len(rows), squeeze=False)
     for j, (name, by_metric) in enumerate(rows.items()):
         for i, metric in enumerate(metrics):
