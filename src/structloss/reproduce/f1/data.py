@@ -1,6 +1,5 @@
 """Tagged sentences with names: read once, numbered, and cut into what is trained, chosen and tested on."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -111,9 +110,9 @@ def _parts(labels: dict[str, list[list[str]]], everything: Numbers, folds: int) 
 
 
 def flipped(data: TaggedSet, part: float, seed: int) -> TaggedSet:
-    """The set with this part of the labels replaced by others, at random, in all sentences but those of test.
+    """The set with this part of the labels replaced by others, at random.
 
-    Held-out sentences keep theirs in `gold`, which is asked of the set as it was.
+    It is for training: held-out and test sentences are compared with the labels of the set as it was.
     """
     assert data.corpus.labels is not None
     generator = np.random.default_rng((seed, 17))
@@ -122,8 +121,3 @@ def flipped(data: TaggedSet, part: float, seed: int) -> TaggedSet:
     labels[changed] = (labels[changed] + generator.integers(1, len(data.labels), changed.sum())) % len(data.labels)
     corpus = Corpus(data.corpus.features, data.corpus.sizes, labels)
     return TaggedSet(data.name, data.labels, data.columns, corpus, data.parts, data.everything, data.test)
-
-
-def sentences_of(rows: Sequence[Sequence[int]]) -> Numbers:
-    """Label sequences one after the other."""
-    return np.fromiter(chain.from_iterable(rows), np.int64)

@@ -1,7 +1,7 @@
 """What is compared: the rows of the tables, and the settings that each may choose from.
 
-Penalties of margins up to C = 2 and margins with a bias were added after test figures of Danish and in part of Swedish had
-been seen; docs/guide/f1.md has what comes out without them.
+Penalties of margins up to C = 2 and margins with a bias were added after test figures of Danish and in part of Swedish
+had been seen; docs/guide/f1.md has what comes out without them.
 """
 
 from structloss.reproduce.f1.cells import BIASES, THRESHOLDS, Decoder, Recipe
