@@ -2,7 +2,7 @@
 
 import typer
 
-from structloss.cli.reproduce import alignment, genome, lecture, runtime, theorem
+from structloss.cli.reproduce import alignment, f1, genome, lecture, runtime, theorem
 
 app = typer.Typer(help="The papers' figures and tables.", no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -17,3 +17,4 @@ app.command()(runtime.runtime)
 app.command()(genome.genome)
 app.command()(theorem.theorem)
 app.command()(lecture.lecture)
+app.command()(f1.f1)
