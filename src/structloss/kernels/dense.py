@@ -73,14 +73,17 @@ class Room(NamedTuple):
     begin: Ints  # (T + 1,)
     beta: Array  # flat, all levels; the forward pass leaves c there
     beta_rows: Array  # (N, H)
+    beta_across: Array  # (N, H // K, K)
     reached: Ints  # (N, K), whether a label leads to the row's state; of size 0 where every one does, as the next
     targets: Ints  # (N, K), the row that a label leads to
     ahead: Array  # flat, a of all levels, (H', S) each; of one level only for order 1
     ahead_rows: Array  # (N, H // K, K)
+    ahead_across: Array  # (N, H)
     unary: Array  # (T, K), exp(unary scores - max over y)
     norm: Array  # (T,), what beta was divided by
     arcs: Array  # flat, exp(weight - max) of a level's arcs, (C, S); of size 0 where all are 1
     shared: Array  # (H, K), exp(table - max) of a shared table
+    across: Array  # (K, H), the same transposed, for order 2; else of size 0
     level: Array  # (H, K), of one level
     mu: Array  # flat, a level's
     mu_rows: Array  # (S, H // K, K)
@@ -101,14 +104,17 @@ def room_for(p: Potentials, m: Machines, value: Array) -> Room:
         np.empty(T + 1, np.int64),
         beta.reshape(-1),
         beta,
+        beta.reshape(-1, blocks, H // blocks),
         np.empty((known, K), np.bool_),
         np.empty((known, K), np.int64),
         ahead.reshape(-1),
         ahead,
+        ahead.reshape(-1, blocks * K),
         np.empty((T, K), kind),
         np.empty(T),
         np.empty(arcs if m.weight.size else 0, kind),
         np.empty((H, K), kind),
+        np.empty((K, H) if p.order == 2 and p.shared else (0, 0), kind),
         np.empty((H, K), kind),
         mu.reshape(-1),
         mu,
@@ -136,11 +142,15 @@ def exp_unaries(p: Potentials, b: int, length: int, out: Array, spans: Array) ->
 
 
 @helper
-def shared_weights(p: Potentials, out: Array) -> tuple[float, float]:
+def shared_weights(p: Potentials, out: Array, across: Array) -> tuple[float, float]:
     """out = exp(table - max) for a shared table, once for the whole batch. Returns the maximum and the span."""
-    if p.table.size and p.shared:
-        return exp_table(p.table[0, 0], out.shape[0], out)
-    return 0.0, 0.0
+    if not (p.table.size and p.shared):
+        return 0.0, 0.0
+    top, span = exp_table(p.table[0, 0], out.shape[0], out)
+    for y in range(across.shape[0]):
+        for h in range(across.shape[1]):
+            across[y, h] = out[h, y]
+    return top, span
 
 
 @helper
@@ -203,7 +213,8 @@ def backward(p: Potentials, m: Machines, b: int, few: bool, top: float, span: fl
     C, begin, beta, ahead, norm = m.num_classes[i], room.begin, room.beta, room.ahead, room.norm
     next_state, weight, arcs, unary, table = m.next_state, m.weight, room.arcs, room.unary, p.table
     beta_rows, ahead_rows, reached, targets = room.beta_rows, room.ahead_rows, room.reached, room.targets
-    shared, level, all_shared = room.shared, room.level, p.shared
+    shared, level, all_shared, across = room.shared, room.level, p.shared, room.across
+    beta_across, ahead_across = room.beta_across, room.ahead_across
     dense = table.size > 0 and not all_shared
     fill_begins(m, i, length, begin)
     if few and reached.size:
@@ -230,7 +241,10 @@ def backward(p: Potentials, m: Machines, b: int, few: bool, top: float, span: fl
         row = begin[t] if order > 1 else 0
         if S == 1 and S_next == 1 and arcs.size == 0:
             look_ahead_one(unary, t, beta_rows, begin[t + 1], blocks, ahead_rows, row)
-            pull_one(weights, ahead_rows, row, 0, rows, blocks, beta_rows, begin[t])
+            if across.size and t > 0:
+                push_one(across, ahead_across, row, K, 1, beta_across, row)
+            else:
+                pull_one(weights, ahead_rows, row, 0, rows, blocks, beta_rows, begin[t])
         elif few and order == 2:
             arc_top, arc_span = exp_arcs(weight, arc, C * S, arcs)
             for state in range(begin[t], begin[t] + S):
@@ -238,6 +252,9 @@ def backward(p: Potentials, m: Machines, b: int, few: bool, top: float, span: fl
                     unary, t, classes_at(m, i, t), arcs, S, state - begin[t], beta_rows, targets, state, ahead_rows,
                     state,
                 )  # fmt: skip
+                if across.size and t > 0 and 2 * reached[state].sum() > K:
+                    push_one(across, ahead_across, state, K, 1, beta_across, state)
+                    continue
                 for h in range(rows):
                     beta_rows[state, h] = 0.0
                     if rows == 1 or reached[state, h]:
@@ -347,7 +364,7 @@ def log_partition(
     """
     room = room_for(p, m, value)
     labels = np.empty(num_labels(p), value.dtype)
-    top, span = shared_weights(p, room.shared)
+    top, span = shared_weights(p, room.shared, room.across)
     for b in range(worker, p.lengths.shape[0], workers):
         if status[b] == DONE:
             continue
@@ -428,7 +445,7 @@ def sample(
     """
     room = room_for(p, m, value)
     before, places = np.empty((labels.shape[0], num_labels(p))), np.empty((labels.shape[0], 2), np.int64)
-    top, span = shared_weights(p, room.shared)
+    top, span = shared_weights(p, room.shared, room.across)
     for b in range(worker, p.lengths.shape[0], workers):
         few = are_few(p, m, machine_of(m, b), p.lengths[b], 1)
         status[b] = backward(p, m, b, few, top, span, room, value)

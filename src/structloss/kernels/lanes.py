@@ -156,10 +156,7 @@ def log_partition(
     weights, transposed = np.empty((K, K)), np.empty((K, K))
     examples, lengths = np.zeros(LANES, np.int64), np.zeros(LANES, np.int64)
     tops, spans, first, safe = np.empty(LANES), np.empty(LANES), np.empty(LANES), np.empty(LANES)
-    table_top, table_span = shared_weights(p, weights)
-    for h in range(K):
-        for y in range(K):
-            transposed[y, h] = weights[h, y]
+    table_top, table_span = shared_weights(p, weights, transposed)
     for group in range(worker * LANES, B, workers * LANES):
         longest, shortest = 0, T
         for w in range(LANES):
