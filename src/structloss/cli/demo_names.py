@@ -28,7 +28,7 @@ DEV, TEST, SEEDS = 500, 2000, 3
 NAMED, MISSED = 0.1, 0.1  # of the places that can have a name; of the names to train and to tune on
 BIASES = tuple(0.25 * i for i in range(-4, 21))  # what may be taken from the score of O at each token
 TRAINED = {"likelihood": None, "chunk F1": "f1"}  # what they minimise, and the loss of ChainTagger
-TUNED = ", tuned bias"
+TUNED = " + tuned bias"
 METHODS = tuple(name + tuned for tuned in ("", TUNED) for name in TRAINED)
 SAMPLES = 6
 
