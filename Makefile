@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
-demo: $(STAMP) ## Learn to pronounce English words under six objectives; results in out/demo.
+demo: $(STAMP) ## Learn to pronounce words under six objectives, and to find names on F1; results in out/demo.
 	$(BIN)/structloss demo
 
 test: $(STAMP) ## Run the tests and the examples in docstrings.

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 import structloss as sl
 from structloss.cli import app, demo, plots
 
+SMALL = ("--epochs", "2", "--words", "200", "--sentences", "200", "--seed", "3")
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
@@ -32,13 +33,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     """A demo of two epochs, one of them of warming up."""
     pytest.importorskip("lightning", reason="Lightning (the extra train) is not installed")
     pytest.importorskip("pocketsphinx", reason="pocketsphinx (the extra speech), with its dictionary, is not installed")
+    pytest.importorskip("sklearn", reason="scikit-learn (the extra sklearn) is not installed")
     folder = tmp_path_factory.mktemp("demo") / "not" / "there"
-    return folder, run("demo", "--out", folder, "--epochs", "2", "--words", "200", "--seed", "3")
+    return folder, run("demo", "--out", folder, *SMALL)
 
 
 def results(folder: Path) -> dict[str, dict[str, Any]]:
     rows = json.loads((folder / "results.json").read_text())["results"]
     return {row["objective"]: row["runs"][0] for row in rows}
+
+
+def names(folder: Path) -> dict[tuple[str, int], dict[str, dict[str, float]]]:
+    rows = json.loads((folder / "results.json").read_text())["names"]["results"]
+    return {(row["method"], row["seed"]): row["metrics"] for row in rows}
 
 
 def test_version_is_printed() -> None:
@@ -65,12 +72,15 @@ def test_help_of_the_demo_explains_options_and_has_an_example() -> None:
 def test_demo_writes_what_it_says(finished: tuple[Path, Result]) -> None:
     folder, result = finished
     assert result.exit_code == 0, result.output
-    assert sorted(path.name for path in folder.iterdir()) == ["curves.png", "index.html", "results.json", "runs"]
-    assert (folder / "curves.png").read_bytes().startswith(PNG_SIGNATURE)
-    for name in ("curves.png", "results.json", "index.html"):
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "curves.png", "index.html", "names.png", "results.json", "runs",
+    ]  # fmt: skip
+    for name in ("curves.png", "names.png"):
+        assert (folder / name).read_bytes().startswith(PNG_SIGNATURE)
+    for name in ("curves.png", "names.png", "results.json", "index.html"):
         assert f"Wrote {folder / name}" in result.stdout.replace("\n", "")
     page = (folder / "index.html").read_text()
-    for text in ("<svg", "Some words that no model has seen", "softmax-margin"):
+    for text in ("<svg", "Some words that no model has seen", "softmax-margin", "The text is made up", "chunk F1"):
         assert text in page
 
 
@@ -87,23 +97,36 @@ def test_demo_prints_the_table_it_writes(finished: tuple[Path, Result]) -> None:
     assert "who says so" in result.stdout
 
 
+def test_demo_finds_names_by_likelihood_and_on_f1(finished: tuple[Path, Result]) -> None:
+    folder, result = finished
+    found = names(folder)
+    methods = ("likelihood", "chunk F1", "likelihood + tuned bias", "chunk F1 + tuned bias")
+    assert set(found) == {(method, seed) for method in methods for seed in (3, 4, 5)}
+    for method in methods:
+        mean = sum(found[method, seed]["test"]["f1"] for seed in (3, 4, 5)) / 3
+        assert re.search(rf"{re.escape(method)} +{100 * mean:.1f} ±", plain(result.stdout))
+    for method, seed in found:  # no bias is one of those that dev chooses from
+        tuned = found[f"{method.partition(' +')[0]} + tuned bias", seed]
+        assert tuned["dev"]["f1"] >= found[method, seed]["dev"]["f1"]
+    assert "The text is made up" in result.stdout
+
+
 def test_the_warm_up_is_shared_by_models_of_one_order(finished: tuple[Path, Result]) -> None:
     first = {name: row["history"][0] for name, row in results(finished[0]).items()}
     assert first["CRF"] == first["risk"] == first["direct loss"] != first["cross-entropy"]
 
 
 def test_same_seed_gives_the_same_numbers(finished: tuple[Path, Result], tmp_path: Path) -> None:
-    assert (
-        run("demo", "--out", tmp_path, "--epochs", "2", "--words", "200", "--seed", "3", "--jobs", "1").exit_code == 0
-    )
+    assert run("demo", "--out", tmp_path, *SMALL, "--jobs", "1").exit_code == 0
     first, same = (
         {name: (row["history"], row["metrics"]) for name, row in results(folder).items()}
         for folder in (finished[0], tmp_path)
     )
     assert same == first
+    assert names(tmp_path) == names(finished[0])
 
 
-@pytest.mark.parametrize("option", ["--epochs=0", "--epochs=many", "--words=1", "--seed=-1"])
+@pytest.mark.parametrize("option", ["--epochs=0", "--epochs=many", "--words=1", "--sentences=9", "--seed=-1"])
 def test_bad_number_is_refused_before_anything_is_written(option: str, tmp_path: Path) -> None:
     result = run("demo", "--out", tmp_path / "out", option)
     assert result.exit_code == 2
@@ -136,6 +159,19 @@ def test_missing_pocketsphinx_is_said_before_training(tmp_path: Path, monkeypatc
     result = run("demo", "--out", tmp_path / "out")
     assert result.exit_code == 2
     assert "pip install 'structloss[speech]'" in result.stderr
+
+
+def test_missing_scikit_learn_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [
+        name for name in sys.modules if name.startswith(("structloss.estimators", "structloss.cli.demo_names"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "sklearn.base", None)
+    monkeypatch.delattr("structloss.cli.demo_names", raising=False)
+    result = run("demo", "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "pip install 'structloss[sklearn]'" in result.stderr
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("curve", [[20.0], [20.0, 20.0], [80.0, 30.0, 20.0]])

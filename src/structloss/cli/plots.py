@@ -1,4 +1,4 @@
-"""The figure of learning curves, drawn with matplotlib, which is imported only when a figure is wanted."""
+"""The figures of commands that train, drawn with matplotlib, which is imported only when a figure is wanted."""
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -57,6 +57,37 @@ def learning_curves(
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside right center", frameon=False, title="last epoch", alignment="left")
+    written = BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "structloss"}):
+        figure.savefig(written, format=form, metadata={"Date": None} if form == "svg" else None)
+    return written.getvalue()
+
+
+def dots(groups: Mapping[str, Mapping[str, Sequence[float]]], title: str, y_label: str, form: str = "png") -> bytes:
+    """A figure with a group of columns for each measure, one a method: its mean as a bar, with a dot for each value."""
+    require_matplotlib()
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.2), dpi=110, layout="constrained")
+    axes = figure.add_subplot()
+    methods = list(next(iter(groups.values())))
+    width = 0.8 / len(methods)
+    for i, (colour, method) in enumerate(zip(COLOURS, methods, strict=False)):
+        for g, values in enumerate(groups.values()):
+            place, mean = g + (i - (len(methods) - 1) / 2) * width, fmean(values[method])
+            label = f"{fmean(next(iter(groups.values()))[method]):.1f}  {method}" if g == 0 else None
+            axes.bar(place, mean, 0.92 * width, color=colour, alpha=0.55, label=label)
+            spread = [place + 0.3 * width * (j - (len(values[method]) - 1) / 2) for j in range(len(values[method]))]
+            axes.plot(spread, values[method], "o", color=colour, markersize=5, markeredgecolor="white")
+    axes.set_ylim(0, 100)
+    axes.set_xticks(range(len(groups)), list(groups))
+    axes.set_title(title, loc="left")
+    axes.set_ylabel(y_label)
+    axes.grid(axis="y", alpha=0.25)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right center", frameon=False, title=next(iter(groups)), alignment="left")
     written = BytesIO()
     with mpl.rc_context({"svg.hashsalt": "structloss"}):
         figure.savefig(written, format=form, metadata={"Date": None} if form == "svg" else None)

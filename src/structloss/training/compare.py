@@ -17,7 +17,7 @@ from structloss.training.processes import Processes
 from structloss.training.record import Record, record_of
 from structloss.training.task import Task
 
-SHOWN = ("results.json", "index.html", "curves.png")  # what is made of a comparison
+SHOWN = ("results.json", "index.html", "curves.png", "names.png")  # what is made of a comparison, or a demo
 
 _own: tuple[Task, Data]  # of a process that trains: what it trains on
 
