@@ -380,6 +380,28 @@ class TestSafety:
 class TestSideBySide:
     """Batches of the usual CRF go through a kernel of their own; what it cannot do safely is done one by one."""
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_examples_whose_loss_adds_nothing_go_side_by_side(self, dtype: torch.dtype, monkeypatch) -> None:
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+        loss = sl.ChunkErrors(["O", "B-A", "I-A", "B-B", "I-B"], miss=1.5)
+        lengths, labels = torch.randint(0, 8, (48,)), torch.randint(0, 5, (48, 7))
+        labels[::2] = 0  # without chunks
+        labels = torch.where(torch.arange(7) < lengths[:, None], labels, -1)
+        emissions, layer, found = torch.randn(48, 7, 5, dtype=dtype), sl.ChainLayer(5).to(dtype), []
+        for name in ("native", "torch"):
+            with sl.engine(name):
+                leaf = emissions.clone().requires_grad_()
+                augmented = layer(leaf, lengths).augment(loss, labels)
+                value = augmented.log_partition()
+                weights = torch.linspace(0.5, 1.5, 48, dtype=dtype)
+                found.append(
+                    (value.detach(), *torch.autograd.grad((weights * value).sum(), [leaf, *layer.parameters()]))
+                )
+        parts = augmented._parts
+        assert 24 <= len(native_engine._side_by_side(parts.arrays, parts.machines)) < 48
+        for native, tensors in zip(*found, strict=True):
+            close(native, tensors, 1e-10 if dtype == torch.float64 else 2e-5)
+
     @pytest.mark.parametrize("labels", [1, 3, 10, 17])
     @pytest.mark.parametrize("batch", [20, 32, 70])
     def test_it_gives_what_the_torch_engine_gives(self, labels: int, batch: int, monkeypatch) -> None:
@@ -406,7 +428,7 @@ class TestSideBySide:
                     (value.detach(), *torch.autograd.grad((weights * finite).sum(), [leaf, *layer.parameters()]))
                 )
         parts = layer(emissions, lengths)._parts
-        assert native_engine._fits_lanes(parts.arrays, parts.machines)
+        assert len(native_engine._side_by_side(parts.arrays, parts.machines)) == batch
         for mine, theirs in zip(*found, strict=True):
             close(mine, theirs)
 
