@@ -3,7 +3,9 @@
 import gc
 import itertools
 import pickle
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import parasail
@@ -301,3 +303,19 @@ def test_bad_arguments_are_named() -> None:
         sl.NGram(2, max_states=10).automaton(list(range(8)), 8, 8)
     with pytest.raises(sl.TooManyStatesError, match="strings of any length passed 10 states"):
         sl.EditDistance(max_states=10).automaton(list(range(8)), 8).explore()
+
+
+@pytest.mark.parametrize("loss", [sl.NGram(2), sl.EditDistance()])
+def test_several_threads_explore_a_machine_at_once(loss: sl.MachineLoss) -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            sl.clear_cache()
+            machine = loss.automaton([0, 1, 1, 0, 1], num_labels=2)
+            with ThreadPoolExecutor(8) as pool:
+                for following, final in pool.map(machine.explored, range(1, 9)):
+                    assert len(following) == len(final)
+                    assert following.max() < len(final)
+    finally:
+        sys.setswitchinterval(interval)

@@ -70,22 +70,26 @@ class OpenAutomaton(ABC):
 
     def follow(self, states: Ints, classes: Ints) -> tuple[Ints, Floats]:
         """The states that these arcs lead to, and their weights. Cost: that of the arcs nobody asked for before."""
-        found = self.next_state[states, classes]
-        if (found == _UNEXPLORED).any():
-            with self._lock:
-                missing = found == _UNEXPLORED
+        with self._lock:  # kernels let other threads run before all that belongs to a new state is there
+            found = self.next_state[states, classes]
+            missing = found == _UNEXPLORED
+            if missing.any():
                 arcs = np.unique(states[missing] * self.next_state.shape[1] + classes[missing])
-                wanted = np.divmod(arcs, self.next_state.shape[1])
-                unknown = self.next_state[wanted] == _UNEXPLORED
-                self._expand(wanted[0][unknown], wanted[1][unknown])
+                self._expand(*np.divmod(arcs, self.next_state.shape[1]))
                 found = self.next_state[states, classes]
-        return found, self.weights[states, classes]
+            return found, self.weights[states, classes]
+
+    def explored(self, depth: int) -> tuple[Ints, Floats]:
+        """next_state (S, C) and final (S,) of all states that are known, those among them that `depth` labels reach."""
+        with self._lock:
+            self.explore(depth)
+            return self.next_state[: self.num_states].copy(), self.final[: self.num_states].copy()
 
     def explore(self, depth: int | None = None) -> None:
         """Find every state that a string of at most `depth` labels reaches; with None, every state there is."""
-        if self._explored >= (math.inf if depth is None else depth):
-            return
         explored = math.inf if depth is None else depth
+        if self._explored >= explored:
+            return
         frontier, classes = np.zeros(1, np.int64), np.unique(self.class_of)
         seen = np.zeros(1, bool)
         seen[0] = True

@@ -115,10 +115,9 @@ class CTC(LinearChain):
         def states(b: int) -> tuple[Ints, Floats]:
             """Where each label leads (S, C), as far as strings of the frames reach, and the loss of ending, (S,)."""
             machine = loss.open(references[b], C, absolute=True)
-            machine.explore(lengths[b])
-            following = machine.next_state[: machine.num_states, machine.class_of]
+            following, final = machine.explored(lengths[b])
             # Nobody goes on from the states that only the last frame reaches: it does not matter where they lead.
-            return np.maximum(following, 0), machine.final[: machine.num_states]
+            return np.maximum(following[:, machine.class_of], 0), final
 
         machines = map_in_threads(states, range(len(lengths)), torch.get_num_threads())
         if any(not np.isfinite(x).all() or abs(scale or 0.0) * np.ptp(x) > _SPAN for _, x in machines):
