@@ -57,6 +57,11 @@ class TaskModel(nn.Module, ABC):
         """Why no output can agree with the answer, if that can be said before training; else empty."""
         return ""
 
+    def best(self, structure: Any, k: int) -> tuple[Tensor, Tensor]:
+        """The scores (k, B) of the k best answers, and outputs (k, B, ...) that say so."""
+        found: tuple[Tensor, Tensor] = structure.topk(k)
+        return found
+
     def times(self, output: Tensor) -> list[tuple[str, float, float]]:
         """The words of an output, each with the seconds at which it begins and ends."""
         raise NotImplementedError("--times: only speech has times")
@@ -168,7 +173,7 @@ def nbest_answers(
     with torch.no_grad():
         for i in range(0, len(examples), batch_size):
             structure = model.structure([model.encode(example) for example in examples[i : i + batch_size]])
-            scores, outputs = structure.topk(k)
+            scores, outputs = model.best(structure, k)
             probabilities = (scores - structure.log_partition()).exp()  # (k, B)
             written = structure.decode(outputs)
             for b, row in enumerate(probabilities.T.tolist()):

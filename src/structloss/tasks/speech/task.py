@@ -15,6 +15,7 @@ from structloss.structures import CTC
 from structloss.tasks.alignment.frontend import frame_count, log_mel, seconds_of
 from structloss.tasks.speech import corpus, pieces
 from structloss.tasks.speech.network import STRIDES, Network, frames_left, varied
+from structloss.tasks.speech.search import best_strings
 from structloss.training.task import DataError, Defaults, Example, FileTask, TaskModel, check_settings
 
 MODELS = ("gru", "lstm")
@@ -90,6 +91,11 @@ class Recogniser(TaskModel):
 
     def named(self, labels: Sequence[int]) -> tuple[str, ...]:
         return tuple(_spelled([self.names[k] for k in labels]))
+
+    def best(self, structure: CTC, k: int) -> tuple[Tensor, Tensor]:
+        """The strings of `best_strings`, each with the best of its paths."""
+        scores, strings = best_strings(structure, len(self.names), k)
+        return scores, torch.stack([structure.given(row).argmax() for row in strings])
 
     def times(self, output: Tensor) -> list[tuple[str, float, float]]:
         """Each word of a path (T',) with the seconds at which its first label begins and its last one ends."""
