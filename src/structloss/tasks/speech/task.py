@@ -22,6 +22,7 @@ MODELS = ("gru", "lstm")
 _BINS = 40
 _FLOOR = 14.0  # nats below the loudest band of an utterance, where silence begins
 _LONGEST = 60_000  # frames
+_LOUDEST = 1e6  # also of those who write 16 bits as they are
 _RANGES = {
     "width": (8, 4096), "layers": (1, 16), "dropout": (0.0, 0.99), "subsample": (1, max(STRIDES)), "speed": (0.0, 1.0),
     "pitch": (0.0, 1.0), "masks": (0, 16), "pieces": (0, 1 << 16),
@@ -192,6 +193,8 @@ def _frames(entry: corpus.Entry) -> Tensor:
     samples = entry.samples()
     if frame_count(len(samples)) > _LONGEST:
         raise DataError(f"{entry.where}: got a recording longer than {_LONGEST // 6000} minutes; cut it into utterances")
+    if np.abs(samples).max() > _LOUDEST:
+        raise DataError(f"{entry.where}: got samples up to {np.abs(samples).max():g}, but wanted them within [-1, 1]")
     return frames(samples)
 
 
