@@ -18,9 +18,9 @@ torch.set_num_threads(1)  # a model as small as this one is slower with more
 
 
 def made(examples: int, wrong: int) -> tuple[list[Tensor], list[list[int]]]:
-    """Strings as they are heard, each label one to three times, a tenth of them misheard; and as they should be written.
+    """Strings as they are heard, each label one to three times, a tenth of them misheard; and as they are written down.
 
-    The first few were written down wrong.
+    The first few are written down wrong.
     """
     spoken = [torch.randint(1, LABELS, (int(n),)) for n in torch.randint(2, 6, (examples,))]
     heard = [labels.repeat_interleave(torch.randint(1, 4, labels.shape)) for labels in spoken]
@@ -43,7 +43,7 @@ class Writer(nn.Module):
         padded = nn.utils.rnn.pad_sequence(heard, batch_first=True)
         return self.encoder(self.letters(padded))[0], (padded == 0)[:, None]
 
-    def forward(self, memory: Tensor, nothing: Tensor, before: Tensor, state: Tensor | None = None):  # noqa: ANN201
+    def forward(self, memory: Tensor, nothing: Tensor, before: Tensor, state: Tensor | None = None):
         """Log-probabilities of the label after each of `before` (B, U), and the decoder's state."""
         hidden, state = self.decoder(self.before(before), state)
         attention = (hidden @ memory.transpose(1, 2)).masked_fill(nothing, -torch.inf).softmax(2)
@@ -77,7 +77,9 @@ class Writer(nn.Module):
 
 def error_rate() -> float:
     """Edits a label, on what has no wrong transcript and no part in training."""
-    return (sl.EditDistance()([rows[0] for rows in model.beam(model.read(heard), K)], right).sum() / sum(map(len, right))).item()
+    return (
+        sl.EditDistance()([rows[0] for rows in model.beam(model.read(heard), K)], right).sum() / sum(map(len, right))
+    ).item()
 
 
 def objective(kind: str, inputs: list[Tensor], written: list[list[int]]) -> Tensor:

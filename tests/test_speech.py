@@ -1,4 +1,4 @@
-"""Speech recognition: corpora, pieces, the network, what is searched and counted, and training from the command line."""
+"""Speech recognition: corpora, pieces, the network, what is searched and counted, and the command line."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ from structloss.tasks.speech import corpus, pieces
 from structloss.tasks.speech.network import STRIDES, Network, frames_left, varied
 from structloss.tasks.speech.search import best_strings
 from structloss.tasks.speech.task import counts
-from structloss.training.task import DataError, Example, nbest_answers, predict, written_marginals
+from structloss.training.task import DataError, Example, nbest_answers, written_marginals
 
 SPEECH = TASKS["speech"]
 TONES = {"a": 500.0, "b": 1200.0, "c": 2800.0}
@@ -260,7 +260,9 @@ def test_scores_do_not_depend_on_the_rest_of_the_batch(kind: str, subsample: int
 
 
 @given(st.integers(1, 60), st.floats(0, 1), st.floats(0, 1), st.integers(0, 4), st.integers(0, 100))
-def test_varied_frames_still_fit_their_transcript(frames: int, speed: float, pitch: float, masks: int, seed: int) -> None:
+def test_varied_frames_still_fit_their_transcript(
+    frames: int, speed: float, pitch: float, masks: int, seed: int
+) -> None:
     torch.manual_seed(seed)
     x = torch.randn(frames, 8)
     least = frames - frames // 10
@@ -330,7 +332,7 @@ def test_errors_are_counted_by_words_and_by_characters(pairs: list[tuple[str, st
 
 
 def test_what_has_no_transcript_is_not_counted() -> None:
-    with pytest.raises(DataError, match="dev.tsv, line 7: got no transcript"):
+    with pytest.raises(DataError, match=r"dev.tsv, line 7: got no transcript"):
         SPEECH.evaluate([example("")], [("a",)])
 
 

@@ -83,8 +83,8 @@ def objective_of(text: str | Objective, loss: str | Loss = "hamming", labels: Se
         return text
     terms = _PLUS.split(text)
     if len(terms) > 1 or "*" in text:
-        total: Objective = sum((_factor(term) * objective_of(term.rpartition("*")[2], loss, labels) for term in terms), start=0)
-        return total
+        first, *others = [_factor(term) * objective_of(term.rpartition("*")[2], loss, labels) for term in terms]
+        return sum(others, start=first)
     name, settings = split(text, "objective")
     if name not in OBJECTIVES:
         raise ValueError(f"objective: got {text!r}, but wanted one of {', '.join(OBJECTIVES)}")

@@ -89,7 +89,9 @@ def prepared(context: typer.Context, objectives: Sequence[str] = ()) -> Prepared
         raise ValueError("--train: wanted the file to train on")
     task = TASKS[p["task"]]
     trained = _trained(task, p["init"])
-    settings = _settings({**task.settings, **{k: trained[k] for k in task.settings if k in trained}}, p["setting"] or [])
+    settings = _settings(
+        {**task.settings, **{k: trained[k] for k in task.settings if k in trained}}, p["setting"] or []
+    )
     named = p["objective"] or objectives or default_objective(p["loss"])
     names = [named] if isinstance(named, str) else list(named)
     if len(set(names)) < len(names):

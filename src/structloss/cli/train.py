@@ -29,8 +29,8 @@ def train(
     objective: Annotated[
         str | None,
         typer.Option(
-            help=f"{', '.join(OBJECTIVES)}, with settings as in direct:epsilon=1, or a sum such as risk+0.1*nll. By default nll, and what suits "
-            "the loss where --loss names one."
+            help=f"{', '.join(OBJECTIVES)}, with settings as in direct:epsilon=1, or a sum such as risk+0.1*nll. By "
+            "default nll, and what suits the loss where --loss names one."
         ),
     ] = None,
     loss: options.LossName = None,
@@ -107,7 +107,8 @@ def predict(
         bool, typer.Option("--marginals", help="Write in one more column how probable each position's states are.")
     ] = False,
     times: Annotated[
-        bool, typer.Option("--times", help="Write in one more column when each word begins and ends, in seconds: speech.")
+        bool,
+        typer.Option("--times", help="Write in one more column when each word begins and ends, in seconds: speech."),
     ] = False,
 ) -> None:
     """Write a model's answers in the format that was read.

@@ -164,9 +164,7 @@ class Answer(NamedTuple):
     output: Tensor
 
 
-def nbest_answers(
-    model: TaskModel, examples: Sequence[Example], k: int, batch_size: int = 64
-) -> list[list[Answer]]:
+def nbest_answers(model: TaskModel, examples: Sequence[Example], k: int, batch_size: int = 64) -> list[list[Answer]]:
     """The k best answers of each example with their probabilities, best first; several paths of one answer are one."""
     model.eval()
     result: list[list[Answer]] = []

@@ -101,16 +101,18 @@ def _gaps(found: "Study") -> "Grid":
     from structloss.reproduce.finding import Grid
 
     rows = [
-        [part, name, *(f"{fmean(getattr(g, what) for g in gaps):.3f}" for what in ("relative", "cosine", "value", "exact"))]
+        [
+            part,
+            name,
+            *(f"{fmean(getattr(g, what) for g in gaps):.3f}" for what in ("relative", "cosine", "value", "exact")),
+        ]
         for (part, name), gaps in found.gaps.items()
     ]
     columns = ["utterances", "hypotheses", "|g - exact| / |exact|", "cosine", "value", "exact value"]
     return Grid("Gradients in the parameters of risk over lists, in labels, at the converged CTC", columns, rows)
 
 
-def _remarks(
-    found: "Study", versus: "dict[str, tuple[Interval, Interval]]", effort: "Effort", loss: str
-) -> list[str]:
+def _remarks(found: "Study", versus: "dict[str, tuple[Interval, Interval]]", effort: "Effort", loss: str) -> list[str]:
     best = sorted((name for name in versus if "exact" in name), key=lambda name: versus[name][0].value)
     told = [
         f"{name}: WER {versus[name][0]} against CTC trained on for as many updates, CER {versus[name][1]}."

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from structloss.losses import Loss
-from structloss.naming import loss_of
+from structloss.naming import objective_of
 from structloss.objectives import NegativeLogLikelihood, Objective, Risk
 from structloss.reproduce.f1.bootstrap import Interval, interval
 from structloss.reproduce.wer.gradients import Gap, gap
@@ -26,6 +25,8 @@ from structloss.training.record import record_of
 from structloss.training.task import predict
 
 CONVERGED, ON = "CTC, converged", "CTC, trained on"
+# The risks over all strings: objective and loss as the command line has them.
+EXACT = {"labels": ("risk:tolerance=0.1", "edit:window=3"), "words": ("risk", "words:cap=3")}
 Counts = NDArray[np.int64]  # (n, 4): word errors, words, errors in characters, characters
 
 
@@ -33,7 +34,7 @@ Counts = NDArray[np.int64]  # (n, 4): word errors, words, errors in characters, 
 class Effort:
     """How much is trained."""
 
-    sizes: Sizes = Sizes()
+    sizes: Sizes = field(default_factory=Sizes)
     settings: Mapping[str, Any] = field(default_factory=lambda: {"width": 96, "layers": 1, "subsample": 4})
     epochs: int = 24  # of CTC, from nothing to convergence
     more: int = 6  # of each objective from there
@@ -41,6 +42,8 @@ class Effort:
     rate: float = 0.001  # with which they are trained on
     share: float = 0.1  # of the likelihood beside a risk
     lists: tuple[int, ...] = (4, 8, 16)
+    drawn: int = 8  # hypotheses that are drawn, in a list of their own
+    exact: Mapping[str, tuple[str, str]] = field(default_factory=lambda: dict(EXACT))
     gaps: int = 64  # utterances on which gradients are compared
     resamples: int = 10_000
 
@@ -48,7 +51,7 @@ class Effort:
     def quick(cls) -> "Effort":
         """Enough to see that all of it runs."""
         small = {"width": 16, "layers": 1, "subsample": 4}
-        return cls(Sizes(16, 4, 6), small, epochs=1, more=1, lists=(4,), gaps=4, resamples=100)
+        return cls(Sizes(16, 4, 6), small, epochs=1, more=1, lists=(4,), drawn=2, gaps=4, resamples=100)
 
 
 @dataclass(frozen=True)
@@ -69,31 +72,23 @@ class Study:
     gaps: dict[tuple[str, str], list[Gap]]
 
 
-def losses(labels: Sequence[str], loss: str) -> dict[str, Loss]:
-    """What the exact risk is of, by its name in the table."""
-    return {"labels": loss_of(loss, labels)}
-
-
-def objectives(labels: Sequence[str], loss: str, effort: Effort) -> dict[str, Objective]:
+def objectives(labels: Sequence[str], effort: Effort) -> dict[str, Objective]:
     """Every way to train on, by its name in the table."""
-    likelihood, words = NegativeLogLikelihood(), WordDistance(labels.index(BOUNDARY))
-    exact = losses(labels, loss)
-    found: dict[str, Objective] = {ON: likelihood}
-    risks: dict[str, Objective] = {f"{k}-best risk, words": ListRisk(words, k, len(labels)) for k in effort.lists}
-    risks[f"{max(effort.lists)} drawn, words"] = ListRisk(words, max(effort.lists), len(labels), "drawn")
-    risks[f"{min(effort.lists)}-best risk, labels"] = ListRisk(exact["labels"], min(effort.lists), len(labels))
-    risks |= {f"exact risk, {name}": Risk(one) for name, one in exact.items()}
-    return found | {name: risk + effort.share * likelihood for name, risk in risks.items()}
+    likelihood, words, blank = NegativeLogLikelihood(), WordDistance(labels.index(BOUNDARY)), len(labels)
+    risks: dict[str, Objective] = {f"{k}-best risk, words": ListRisk(words, k, blank) for k in effort.lists}
+    risks |= {f"exact risk, {name}": objective_of(*named, labels) for name, named in effort.exact.items()}
+    risks[f"{effort.drawn} drawn, words"] = ListRisk(words, effort.drawn, blank, "drawn")
+    return {ON: likelihood, **{name: risk + effort.share * likelihood for name, risk in risks.items()}}
 
 
 def run_all(
-    folder: Path, out: Path, seeds: Sequence[int], effort: Effort, loss: str, jobs: int, say: Callable[[str], None]
+    folder: Path, out: Path, seeds: Sequence[int], effort: Effort, jobs: int, say: Callable[[str], None]
 ) -> Study:
     """Train what the folder lacks, so many runs at a time."""
     names = [CONVERGED]
     outcomes: dict[tuple[str, int], Outcome] = {}
     gaps: dict[tuple[str, str], list[Gap]] = {}
-    with Processes(jobs, _start, (folder, out, effort, loss)) as pool:
+    with Processes(jobs, _start, (folder, out, effort)) as pool:
         for seed in seeds:
             pool.submit((CONVERGED, seed), _train, CONVERGED, seed)
         for told in pool.told():
@@ -112,7 +107,9 @@ def run_all(
                 outcome, _ = told.value
             outcomes[name, seed] = outcome
             wer, cer = (100 * outcome.dev[m] for m in ("wer", "cer"))
-            say(f"{name}, seed {seed}: dev WER {wer:.2f}, CER {cer:.2f}, epoch {outcome.epoch}, {outcome.seconds:.0f} s")
+            say(
+                f"{name}, seed {seed}: dev WER {wer:.2f}, CER {cer:.2f}, epoch {outcome.epoch}, {outcome.seconds:.0f} s"
+            )
     return Study({name: [outcomes[name, seed] for seed in seeds] for name in names}, gaps)
 
 
@@ -122,13 +119,12 @@ class _Own:
     folder: Path
     out: Path
     effort: Effort
-    loss: str
     data: dict[int, Data]
 
 
-def _start(folder: Path, out: Path, effort: Effort, loss: str) -> None:
+def _start(folder: Path, out: Path, effort: Effort) -> None:
     torch.set_num_threads(1)
-    _Own.folder, _Own.out, _Own.effort, _Own.loss, _Own.data = folder, out, effort, loss, {}
+    _Own.folder, _Own.out, _Own.effort, _Own.data = folder, out, effort, {}
 
 
 def _data(seed: int) -> Data:
@@ -146,7 +142,7 @@ def _train(tell: Callable[[Any], None], name: str, seed: int) -> tuple[Outcome, 
     """One training, or what a folder has of it already; and what can be trained from there."""
     task, effort, own = Speech(), _Own.effort, _data(seed)
     config = task.configure(own.train, {**task.settings, **effort.settings})
-    made = objectives(config["labels"], _Own.loss, effort)
+    made = objectives(config["labels"], effort)
     plan = Plan(**asdict(task.defaults(config)))
     plan = replace(plan, seed=seed, epochs=effort.epochs, patience=effort.epochs, lr=effort.lr, progress=False)
     if name != CONVERGED:
@@ -165,17 +161,17 @@ def _train(tell: Callable[[Any], None], name: str, seed: int) -> tuple[Outcome, 
 
 
 def _gaps(tell: Callable[[Any], None], seed: int) -> dict[tuple[str, str], Gap]:
-    """The gradients of lists against the exact one, at the converged CTC, in labels: by part and list."""
+    """The gradients of lists against the exact one, at the converged CTC, in words: by part and list."""
     own, effort = _data(seed), _Own.effort
     _, model = load(_where(CONVERGED, seed), {"speech": Speech()})
-    loss = losses(model.names, _Own.loss)["labels"]
-    blank = len(model.names)
+    exact, blank = objective_of(*effort.exact["words"], model.names), len(model.names)
+    assert isinstance(exact, Risk)
     torch.manual_seed(seed)
-    lists = {f"{k}-best": ListRisk(loss, k, blank) for k in (*effort.lists, 4 * max(effort.lists))}
-    lists[f"{max(effort.lists)} drawn"] = ListRisk(loss, max(effort.lists), blank, "drawn")
+    lists = {f"{k}-best": ListRisk(exact.loss, k, blank) for k in (1, *effort.lists, 4 * max(effort.lists))}
+    lists[f"{effort.drawn} drawn"] = ListRisk(exact.loss, effort.drawn, blank, "drawn")
     parts = {"training": own.train[: effort.gaps], "dev": own.dev[: effort.gaps]}
     return {
-        (part, name): gap(model, examples, objective, Risk(loss))
+        (part, name): gap(model, examples, objective, exact)
         for part, examples in parts.items()
         for name, objective in lists.items()
     }

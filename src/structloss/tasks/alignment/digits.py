@@ -28,19 +28,19 @@ _LONGEST = 1000  # digits in an utterance
 
 def utterances(
     folder: Path | str, count: int, seed: int, speakers: Sequence[str] = TRAIN, lengths: tuple[int, int] = (3, 8),
-    pause: float = 0.0, indices: range = range(1 << 20),
+    pause: float = 0.0,
 ) -> list[Speech]:  # fmt: skip
     """Digits drawn by seed: each utterance is by one of the speakers, of `lengths[0]` to `lengths[1]` digits.
 
-    The recordings follow each other without a pause, or after silences of up to so many seconds; the segments' names are
-    words, "zero" to "nine", and "sil". Only recordings of these indices are taken.
+    The recordings follow each other without a pause, or with pauses of up to so many seconds between them; the
+    segments' names are words, "zero" to "nine", and "sil" of pauses.
     """
     low, high = lengths
     if not 1 <= low <= high <= _LONGEST:
         raise ValueError(f"lengths: got {lengths}, but wanted two numbers from 1 to {_LONGEST}, the lower one first")
     if count < 0 or not speakers:
         raise ValueError(f"count, speakers: got {count} and {list(speakers)}, but wanted at least 0 and one speaker")
-    files = _files(Path(folder), indices)
+    files = _files(Path(folder))
     for speaker in speakers:
         if not any(name == speaker for name, _ in files):
             known = ", ".join(sorted({name for name, _ in files}))
@@ -61,14 +61,14 @@ def utterances(
     return made
 
 
-def _files(folder: Path, indices: range) -> dict[tuple[str, int], list[Path]]:
+def _files(folder: Path) -> dict[tuple[str, int], list[Path]]:
     """The recordings of each speaker and digit, in the order of their indices."""
     inside = folder / "recordings" if (folder / "recordings").is_dir() else folder
     if not inside.is_dir():
         raise DataError(f"{folder}: is not there, but wanted a folder of spoken digits")
     numbered: dict[tuple[str, int], list[tuple[int, Path]]] = {}
     for path in inside.iterdir():
-        if (match := _NAME.fullmatch(path.name)) and int(match[3]) in indices:
+        if match := _NAME.fullmatch(path.name):
             numbered.setdefault((match[2], int(match[1])), []).append((int(match[3]), path))
     if not numbered:
         raise DataError(f"{inside}: got no recording named as 7_theo_13.wav is")

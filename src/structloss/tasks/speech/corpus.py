@@ -48,9 +48,9 @@ def plain(text: str) -> str:
 def read(path: Path, transcribed: bool) -> list[Entry]:
     """The recordings of a folder and those below it, of a list, or the one that the path is.
 
-    In a folder, `a.txt` is the transcript of `a.wav`. A list has a recording a line, a tab, and its transcript; paths are
-    relative to its folder. Where all are to be `transcribed`, one without a transcript is a `DataError`; an empty one
-    always is.
+    In a folder, `a.txt` is the transcript of `a.wav`. A list has a recording a line, a tab, and its transcript; paths
+    are relative to its folder. Where all are to be `transcribed`, one without a transcript is a `DataError`; an empty
+    one always is.
     """
     if path.is_dir():
         entries = list(_in_folder(path))

@@ -12,8 +12,8 @@ Pair = tuple[str, str]
 def learn(texts: Iterable[str], number: int) -> tuple[list[str], list[Pair]]:
     """At most so many pieces, and the pairs that were merged, in order.
 
-    A word is the mark and its characters; in each round the most frequent pair of neighbours, of equals the first by its
-    characters, becomes a piece. Characters are pieces however few are wanted.
+    A word is the mark and its characters; in each round the most frequent pair of neighbours, of equals the first by
+    its characters, becomes a piece. Characters are pieces however few are wanted.
 
     Example:
         >>> learn(["so so sofa"], 6)

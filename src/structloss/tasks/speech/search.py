@@ -51,8 +51,8 @@ def _search(rows: list[list[float]], blank: int, beam: int) -> list[list[int]]:
                 after_label[following] += (ends_blank if c == last else both) * p
         found = [(n, after_blank[n], after_label[n]) for n in {*after_blank, *after_label}]
         found.sort(key=lambda one: (-one[1] - one[2], one[0]))
-        total = sum(b + l for _, b, l in found[:beam]) or 1.0
-        kept = [(n, b / total, l / total) for n, b, l in found[:beam]]
+        total = sum(x + y for _, x, y in found[:beam]) or 1.0
+        kept = [(n, x / total, y / total) for n, x, y in found[:beam]]
     strings = []
     for number, _, _ in kept:
         string: list[int] = []

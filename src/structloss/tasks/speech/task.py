@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -72,7 +73,7 @@ class Recogniser(TaskModel):
     def _needed(self, example: Example) -> int:
         """Frames of a transcript: one a label, and one for the blank between two equal ones."""
         labels = self._labels(example)
-        return len(labels) + sum(a == b for a, b in zip(labels, labels[1:], strict=False))
+        return len(labels) + sum(a == b for a, b in pairwise(labels))
 
     def reference(self, example: Example) -> list[int]:
         labels = self._labels(example)
@@ -192,7 +193,9 @@ def counts(examples: Sequence[Example], predictions: Sequence[Sequence[str]]) ->
 def _frames(entry: corpus.Entry) -> Tensor:
     samples = entry.samples()
     if frame_count(len(samples)) > _LONGEST:
-        raise DataError(f"{entry.where}: got a recording longer than {_LONGEST // 6000} minutes; cut it into utterances")
+        raise DataError(
+            f"{entry.where}: got a recording longer than {_LONGEST // 6000} minutes; cut it into utterances"
+        )
     if np.abs(samples).max() > _LOUDEST:
         raise DataError(f"{entry.where}: got samples up to {np.abs(samples).max():g}, but wanted them within [-1, 1]")
     return frames(samples)
