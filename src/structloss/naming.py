@@ -10,7 +10,7 @@ from structloss.losses import Loss, TropicalLoss
 from structloss.objectives import Impossible, Objective
 
 OBJECTIVES, LOSSES = Objective.named, Loss.named
-_PLUS = re.compile(r"\+(?=[^,=+]*\*|[A-Za-z])")  # between objectives, not in 1e+3
+_PLUS = re.compile(r"\s*\+\s*(?=[^,=+]*\*|[A-Za-z])")  # between objectives, not in 1e+3
 
 
 def split(text: str, what: str) -> tuple[str, dict[str, Any]]:

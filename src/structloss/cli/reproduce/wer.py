@@ -51,6 +51,7 @@ def wer(
         from structloss.reproduce.wer import people, study
         from structloss.training.compare import cores
 
+        people.check(data)
         say, begin = start(out), time.perf_counter()
         effort = replace(
             study.Effort.quick() if quick else study.Effort(),

@@ -35,6 +35,11 @@ def held_out(seed: int) -> tuple[str, str]:
     return PEOPLE[test], PEOPLE[test - 1]
 
 
+def check(folder: Path) -> None:
+    """Raise a `DataError` unless recordings by everybody are there."""
+    digits.utterances(folder, 0, 0, PEOPLE)
+
+
 def data(folder: Path, seed: int, sizes: Sizes) -> Data:
     """The utterances of a seed."""
     test, dev = held_out(seed)
