@@ -26,7 +26,8 @@ from structloss.training.task import predict
 
 CONVERGED, ON = "CTC, converged", "CTC, trained on"
 # The risks over all strings: objective and loss as the command line has them.
-EXACT = {"labels": ("risk:tolerance=0.1", "edit:window=3"), "words": ("risk", "words:cap=3")}
+EXACT = {"words": ("risk", "words:cap=3"), "labels": ("risk:tolerance=0.3", "edit:window=3")}
+_GAPS = ""  # what is measured and not trained
 Counts = NDArray[np.int64]  # (n, 4): word errors, words, errors in characters, characters
 
 
@@ -37,7 +38,7 @@ class Effort:
     sizes: Sizes = field(default_factory=Sizes)
     settings: Mapping[str, Any] = field(default_factory=lambda: {"width": 96, "layers": 1, "subsample": 4})
     epochs: int = 24  # of CTC, from nothing to convergence
-    more: int = 6  # of each objective from there
+    more: int = 4  # of each objective from there
     lr: float = 0.004
     rate: float = 0.001  # with which they are trained on
     share: float = 0.1  # of the likelihood beside a risk
@@ -75,8 +76,8 @@ class Study:
 def objectives(labels: Sequence[str], effort: Effort) -> dict[str, Objective]:
     """Every way to train on, by its name in the table."""
     likelihood, words, blank = NegativeLogLikelihood(), WordDistance(labels.index(BOUNDARY)), len(labels)
-    risks: dict[str, Objective] = {f"{k}-best risk, words": ListRisk(words, k, blank) for k in effort.lists}
-    risks |= {f"exact risk, {name}": objective_of(*named, labels) for name, named in effort.exact.items()}
+    risks = {f"exact risk, {name}": objective_of(*named, labels) for name, named in effort.exact.items()}
+    risks |= {f"{k}-best risk, words": ListRisk(words, k, blank) for k in effort.lists}
     risks[f"{effort.drawn} drawn, words"] = ListRisk(words, effort.drawn, blank, "drawn")
     return {ON: likelihood, **{name: risk + effort.share * likelihood for name, risk in risks.items()}}
 
@@ -85,31 +86,26 @@ def run_all(
     folder: Path, out: Path, seeds: Sequence[int], effort: Effort, jobs: int, say: Callable[[str], None]
 ) -> Study:
     """Train what the folder lacks, so many runs at a time."""
-    names = [CONVERGED]
-    outcomes: dict[tuple[str, int], Outcome] = {}
+    names, outcomes = [CONVERGED], dict[tuple[str, int], Outcome]()
     gaps: dict[tuple[str, str], list[Gap]] = {}
     with Processes(jobs, _start, (folder, out, effort)) as pool:
         for seed in seeds:
             pool.submit((CONVERGED, seed), _train, CONVERGED, seed)
         for told in pool.told():
             name, seed = told.key
-            if name == "":
+            if name == _GAPS:
                 for key, found in told.value.items():
                     gaps.setdefault(key, []).append(found)
                 continue
-            if name == CONVERGED:
-                outcome, others = told.value
-                names += [other for other in others if other not in names]
-                for other in others:
-                    pool.submit((other, seed), _train, other, seed)
-                pool.submit(("", seed), _gaps, seed)
-            else:
-                outcome, _ = told.value
+            outcome, others = told.value
             outcomes[name, seed] = outcome
-            wer, cer = (100 * outcome.dev[m] for m in ("wer", "cer"))
-            say(
-                f"{name}, seed {seed}: dev WER {wer:.2f}, CER {cer:.2f}, epoch {outcome.epoch}, {outcome.seconds:.0f} s"
-            )
+            wer, cer = (f"{100 * outcome.dev[m]:.2f}" for m in ("wer", "cer"))
+            say(f"{name}, seed {seed}: dev WER {wer}, CER {cer}, epoch {outcome.epoch}, {outcome.seconds:.0f} seconds")
+            if len(outcomes) == len(seeds):  # all have converged
+                names += others
+                for other in (*others, _GAPS):
+                    for own in seeds:
+                        pool.submit((other, own), _gaps if other == _GAPS else _train, other, own)
     return Study({name: [outcomes[name, seed] for seed in seeds] for name in names}, gaps)
 
 
@@ -160,7 +156,7 @@ def _train(tell: Callable[[Any], None], name: str, seed: int) -> tuple[Outcome, 
     return Outcome(1 + int(best["epoch"]), result.metrics["dev"], table, result.seconds), list(made)
 
 
-def _gaps(tell: Callable[[Any], None], seed: int) -> dict[tuple[str, str], Gap]:
+def _gaps(tell: Callable[[Any], None], name: str, seed: int) -> dict[tuple[str, str], Gap]:
     """The gradients of lists against the exact one, at the converged CTC, in words: by part and list."""
     own, effort = _data(seed), _Own.effort
     _, model = load(_where(CONVERGED, seed), {"speech": Speech()})
