@@ -70,9 +70,7 @@ def wer(
             paper=PAPER,
             grids=[_table(found, versus, len(numbers)), _people(found, numbers), _gaps(found)],
             remarks=_remarks(found, versus, effort),
-            command=" ".join(
-                ["structloss reproduce wer --data DIR", *_typed(objective, loss, words, seeds, seed, quick)]
-            ),
+            command=" ".join(["structloss reproduce wer --data DIR", *_typed(context.params)]),
             seconds=time.perf_counter() - begin,
             pictures={"wer.png": "WER minus that of CTC trained on, test, with 95 % intervals."},
         )
