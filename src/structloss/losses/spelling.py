@@ -31,22 +31,28 @@ class Spelling:
 
     def words(self, string: String) -> list[str]:
         """The words that labels spell."""
+        largest = int(string.max(initial=-1))
+        if largest >= len(self):
+            raise ValueError(f"spelling: got that of {len(self)} labels, but there are labels up to {largest}")
         text = "".join([self.labels[k] for k in string.tolist()])
         return [word for word in text.split(_BOUNDARY) if word]
 
     def reader(self, words: Sequence[str], num_labels: int) -> Reader:
-        """How labels 0 to num_labels - 1 lead through a trie of different words.
+        """How labels 0 to num_labels - 1 lead through a trie of different words, which are sorted.
 
-        Cost: the characters of the words times those of a label, and the labels.
+        A label beyond those that spell something spells nothing. Cost: the characters of the words times those of a
+        label, and the labels.
         """
         nodes: dict[str, int] = {"": 0}
         for word in words:
             for end in range(1, len(word) + 1):
                 nodes.setdefault(word[:end], len(nodes))
         N, W, number = len(nodes), len(words), {word: w for w, word in enumerate(words)}
-        begins = np.zeros((W, N + 1))
+        first, beyond = np.zeros(N + 1, np.int64), np.zeros(N + 1, np.int64)
         for w, word in enumerate(words):
-            begins[w, [nodes[word[:end]] for end in range(len(word) + 1)]] = 1.0
+            beyond[[nodes[word[:end]] for end in range(len(word) + 1)]] = w + 1
+        for w, word in reversed(list(enumerate(words))):
+            first[[nodes[word[:end]] for end in range(len(word) + 1)]] = w
         ending = np.full(N + 1, W)
         ending[[nodes[word] for word in words]] = np.arange(W)
 
@@ -78,9 +84,11 @@ class Spelling:
             between[i] = whole.setdefault(tuple(number.get(word, W) for word in inside if word), len(whole))
 
         crosses = (np.arange(self._tails) > 0).astype(np.int64)
-        acts = np.stack([columns[self._head_of], *(x[self._tail_of] for x in (crosses, between, last))])[:, :num_labels]
+        acts = np.stack([columns[self._head_of], *(x[self._tail_of] for x in (crosses, between, last))])
+        silent = np.repeat([[1], [0], [0], [0]], max(0, num_labels - len(self)), 1)
+        acts = np.concatenate([acts, silent], 1)[:, :num_labels]
         classes, class_of = _distinct(acts)
-        return Reader(class_of, *classes, step, list(whole), ending, begins)
+        return Reader(class_of, *classes, step, list(whole), ending, first, beyond)
 
 
 def _distinct(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -21,7 +21,8 @@ class WordErrors(MachineLoss, name="words"):
     labels spell a word; boundaries at the ends, or several in a row, make no empty words.
 
     Args:
-        spelling: what labels 0, 1, ... spell: strings, of any length, or one string of characters.
+        spelling: what labels 0, 1, ... spell: strings, of any length, or one string of characters. There may be one
+            label more, CTC's blank, which is never written.
         boundary: what parts words, inside the spelling of labels: the space of characters, " ", or the mark with which
             pieces begin a word, as sentencepiece's "▁". By default "▁" where some label has it, else a space.
         substitution: the cost of a wrong word.
@@ -76,15 +77,15 @@ class WordErrors(MachineLoss, name="words"):
 
     def distance(self, y: String, reference: String) -> float:
         wanted = self._words(reference)
-        number = {word: w for w, word in enumerate(dict.fromkeys(wanted))}
-        self._check(int(y.max(initial=-1)))
+        number = {word: w for w, word in enumerate(sorted(set(wanted)))}
         answer = [number.get(word, len(number)) for word in self._spelling.words(y)]
         return self.words.distance(np.array(answer, np.int64), np.array([number[w] for w in wanted], np.int64))
 
     def compile_open(self, reference: String, num_labels: int, absolute: bool) -> WordAutomaton:
-        self._check(num_labels - 1)
+        if num_labels > len(self._spelling) + 1:
+            raise ValueError(f"spelling: got {len(self._spelling)} labels, but there are {num_labels}")
         wanted = self._words(reference)
-        number = {word: w for w, word in enumerate(dict.fromkeys(wanted))}
+        number = {word: w for w, word in enumerate(sorted(set(wanted)))}
         string = np.array([number[word] for word in wanted], np.int64)
         words = self.words.compile_open(string, len(number) + 1, absolute)
         return WordAutomaton(words, self._spelling.reader(list(number), num_labels), self.max_states)
@@ -95,9 +96,4 @@ class WordErrors(MachineLoss, name="words"):
             raise TypeError(
                 "reference: got unknown labels (-100) or sets of labels, but WordErrors compares words that are known"
             )
-        self._check(int(reference.max(initial=-1)))
         return self._spelling.words(reference)
-
-    def _check(self, largest: int) -> None:
-        if largest >= len(self._spelling):
-            raise ValueError(f"spelling: got {len(self._spelling)} labels, but there are labels up to {largest}")
