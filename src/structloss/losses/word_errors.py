@@ -59,7 +59,9 @@ class WordErrors(MachineLoss, name="words"):
         max_states: int = MAX_STATES,
     ) -> None:
         super().__init__(max_states)
-        if not len(spelling) or not all(isinstance(text, str) for text in spelling):
+        if not len(spelling):
+            raise ValueError("spelling: got no labels, but wanted a string for each label")
+        if not all(isinstance(text, str) for text in spelling):
             raise TypeError(f"spelling: got {spelling!r:.60}, but wanted a string for each label")
         if boundary is None:
             boundary = "▁" if any("▁" in text for text in spelling) else " "
