@@ -13,7 +13,7 @@ from structloss.naming import loss_of
 
 CHARACTERS = "abc "
 PIECES = ["▁", "▁a", "▁ab", "a", "b", "ab", "▁b▁", "c", "▁abc"]
-SIX_WORDS = "a ab abc b ba c".split()
+SIX_WORDS = ["a", "ab", "abc", "b", "ba", "c"]
 
 
 def encoded(text: str, pick: random.Random) -> list[int]:

@@ -93,7 +93,7 @@ class ScaledAutomaton(OpenAutomaton):
         least, most = self.machine.losses_to_go(states, length)
         outside = least == np.inf  # every string is
         least, most = (self.factor * np.where(outside | (self.factor == 0), 0.0, x) for x in (least, most))
-        return tuple(np.where(outside, np.inf, x) for x in (np.minimum(least, most), np.maximum(least, most)))
+        return np.where(outside, np.inf, np.minimum(least, most)), np.where(outside, np.inf, np.maximum(least, most))
 
 
 class SumAutomaton(OpenAutomaton):

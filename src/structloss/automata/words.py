@@ -76,7 +76,8 @@ class WordAutomaton(OpenAutomaton):
         pair = np.full(alive.shape, -1)
         pair[:, [0, self._lost]] = len(self._state) + np.arange(2 * len(new)).reshape(-1, 2)
         found = [np.stack([np.repeat(new, 2), np.tile([0, self._lost], len(new))])]
-        total, fresh = len(self._state) + 2 * len(new), []
+        total = len(self._state) + 2 * len(new)
+        fresh: list[tuple[int, int]] = []
         size = 2 * outcome.itemsize
         for i, own in enumerate(outcome):
             does = own.tobytes()

@@ -1,13 +1,16 @@
 """What labels spell, and where that passes from one word to the next."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
+from structloss.automata.open import Ints
 from structloss.automata.words import Reader
 from structloss.losses.references import String
 
 _BOUNDARY = "\0"
+T = TypeVar("T", str, tuple[str, ...])
 
 
 class Spelling:
@@ -17,8 +20,8 @@ class Spelling:
         self.labels = [text.replace(boundary, _BOUNDARY) for text in spelling]
         parts = [text.split(_BOUNDARY) for text in self.labels]
         # Of each label what comes before its first boundary, by number, and all that comes after it.
-        heads = {"": 0} | {text: i for i, text in enumerate({head for head, *_ in parts if head}, 1)}
-        tails = {(): 0} | {tail: i for i, tail in enumerate({tuple(tail) for _, *tail in parts if tail}, 1)}
+        heads = _numbered(["", *(head for head, *_ in parts)])
+        tails = _numbered([(), *(tuple(tail) for _, *tail in parts)])
         self._heads, self._longest = heads, max(map(len, heads))
         self._head_of = np.array([heads[head] for head, *_ in parts], np.int64)
         self._tail_of = np.array([tails[tuple(tail)] for _, *tail in parts], np.int64)
@@ -53,8 +56,8 @@ class Spelling:
             beyond[[nodes[word[:end]] for end in range(len(word) + 1)]] = w + 1
         for w, word in reversed(list(enumerate(words))):
             first[[nodes[word[:end]] for end in range(len(word) + 1)]] = w
-        ending = np.full(N + 1, W)
-        ending[[nodes[word] for word in words]] = np.arange(W)
+        spelt = np.full(N + 1, W)
+        spelt[[nodes[word] for word in words]] = np.arange(W)
 
         # What some label begins with and leads from a node to a node: a column each, behind those of what leads
         # nowhere and of nothing.
@@ -64,8 +67,8 @@ class Spelling:
             for begin in range(max(0, len(text) - self._longest), len(text))
             if (head := self._heads.get(text[begin:])) is not None
         ]
-        source, head, target = np.array(moves, np.int64).reshape(-1, 3).T
-        used, place = np.unique(head, return_inverse=True)
+        source, own, target = np.array(moves, np.int64).reshape(-1, 3).T
+        used, place = np.unique(own, return_inverse=True)
         step = np.full((N + 1, 2 + len(used)), N)
         step[:, 1] = np.arange(N + 1)
         step[source, 2 + place.reshape(-1)] = target
@@ -73,25 +76,31 @@ class Spelling:
         columns[0], columns[used] = 1, 2 + np.arange(len(used))
 
         # Of each tail the words in it, and the node where it ends.
-        last, between, whole = np.full(self._tails, N), np.zeros(self._tails, np.int64), {(): 0}
+        last, between = np.full(self._tails, N), np.zeros(self._tails, np.int64)
+        whole: dict[tuple[int, ...], int] = {(): 0}
         last[0] = 0
         for text, node in nodes.items():
             if text in self._beginnings:
                 last[self._beginnings[text]] = node
         for tail, i in self._longer:
-            *inside, end = tail
-            last[i] = nodes.get(end, N)
+            *inside, ending = tail
+            last[i] = nodes.get(ending, N)
             between[i] = whole.setdefault(tuple(number.get(word, W) for word in inside if word), len(whole))
 
         crosses = (np.arange(self._tails) > 0).astype(np.int64)
         acts = np.stack([columns[self._head_of], *(x[self._tail_of] for x in (crosses, between, last))])
         silent = np.repeat([[1], [0], [0], [0]], max(0, num_labels - len(self)), 1)
         acts = np.concatenate([acts, silent], 1)[:, :num_labels]
-        classes, class_of = _distinct(acts)
-        return Reader(class_of, *classes, step, list(whole), ending, first, beyond)
+        (column, crosses, between, last), class_of = _distinct(acts)
+        return Reader(class_of, column, crosses, between, last, step, list(whole), spelt, first, beyond)
 
 
-def _distinct(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _numbered(texts: Sequence[T]) -> dict[T, int]:
+    """The different ones, numbered in their order."""
+    return {text: i for i, text in enumerate(dict.fromkeys(texts))}
+
+
+def _distinct(columns: Ints) -> tuple[Ints, Ints]:
     """The different columns (R, C) of numbers (R, K) of at least 0, and which of them each one is."""
     key = np.ravel_multi_index(tuple(columns), tuple(columns.max(1) + 1))
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
