@@ -174,7 +174,7 @@ def test_by_name_it_takes_the_names_of_the_labels() -> None:
         "normalize=True)"
     )
     assert "boundary=' '" in repr(loss_of("words", ["a", " "]))
-    with pytest.raises(ValueError, match="the names of the labels"):
+    with pytest.raises(ValueError, match="the names of labels"):
         loss_of("words")
 
 

@@ -56,7 +56,7 @@ def loss_of(text: str | Loss, labels: Sequence[str] | None = None) -> Loss:
     if name in LOSSES:
         for wanted in {"labels", "spelling"} & set(inspect.signature(LOSSES[name]).parameters):
             if labels is None:
-                raise ValueError(f"loss {text!r}: it wants the names of the labels, which nobody gave")
+                raise ValueError(f"loss {text!r}: it wants the names of labels, which are not known here")
             settings[wanted] = labels
         loss: Loss = build(LOSSES[name], settings, f"loss {text!r}")
         return loss
