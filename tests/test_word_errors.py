@@ -124,6 +124,24 @@ def test_the_machine_is_no_larger_than_that_of_the_edit_distance_over_labels() -
         assert ours.num_states < 1.1 * theirs.num_states
 
 
+@pytest.mark.parametrize("spelling", ["etohirw ", ["▁the", "▁t", "he", "re", "e", "w", "▁wh", "▁o", "th", "▁", "er"]])
+def test_hardly_any_state_does_what_another_one_does(spelling: str | list[str]) -> None:
+    pick = random.Random(0)
+    for _ in range(5):
+        reference = pick.choices(range(len(spelling)), k=20)
+        machine = sl.WordErrors(spelling, cap=3).open(np.array(reference, np.int64), len(spelling), True)
+        machine.explore()
+        following, which = (
+            machine.next_state[: machine.num_states],
+            np.unique(machine.final[: machine.num_states], return_inverse=True)[1],
+        )
+        count = 0
+        while count < which.max() + 1:  # tell apart what leads to what is apart
+            count = which.max() + 1
+            which = np.unique(np.column_stack([which, which[following]]), axis=0, return_inverse=True)[1].reshape(-1)
+        assert machine.num_states <= 1.25 * count + 3
+
+
 @pytest.mark.parametrize("costs", [(1, 1, 1), (1.5, 0.7, 0.9)])
 @pytest.mark.parametrize("cap", [None, 2])
 def test_what_is_still_to_come_is_within_its_bounds(costs: tuple[float, float, float], cap: int | None) -> None:
