@@ -35,30 +35,24 @@ FEW = 4  # states of a machine: ChunkErrors has three
 
 
 class Room(NamedTuple):
-    """What a worker computes in. Level t of (H, S) states begins at H * begin[t] of a flat buffer.
+    """What a worker computes in. Level t of (H, S) states begins at H * begin[t] of a buffer that is read as flat.
 
     Where states are few, that is rows begin[t], ... of the same buffer as a table with H columns: what ends in _rows.
     """
 
     begin: Ints  # (T + 1,)
-    beta: Array  # flat, all levels; the forward pass leaves c there
-    beta_rows: Array  # (N, H)
-    beta_across: Array  # (N, H // K, K)
+    beta: Array  # (N, H), all levels; the forward pass leaves c there
     reached: Ints  # (N, K), whether a label leads to the row's state; of size 0 where every one does, as the next
     targets: Ints  # (N, K), the row that a label leads to
-    ahead: Array  # flat, a of all levels, (H', S) each; of one level only for order 1
-    ahead_rows: Array  # (N, H // K, K)
-    ahead_across: Array  # (N, H)
+    ahead: Array  # (N, H // K, K), a of all levels, (H', S) each; of one level only for order 1
     unary: Array  # (T, K), exp(unary scores - max over y)
     norm: Array  # (T,), what beta was divided by
     arcs: Array  # flat, exp(weight - max) of a level's arcs, (C, S); of size 0 where all are 1
     shared: Array  # (H, K), exp(table - max) of a shared table
     across: Array  # (K, H), the same transposed, for order 2; else of size 0
     level: Array  # (H, K), of one level
-    mu: Array  # flat, a level's
-    mu_rows: Array  # (S, H // K, K)
-    flow: Array  # flat, a level's mu by the label that leads on
-    flow_rows: Array  # (S, H // K, K)
+    mu: Array  # (S, H // K, K), a level's
+    flow: Array  # (S, H // K, K), a level's mu by the label that leads on
 
 
 @helper
@@ -68,28 +62,20 @@ def room_for(p: Potentials, m: Machines, value: Array) -> Room:
     states, widest, arcs = levels.largest_machine(m, p.lengths)
     kind, blocks = value.dtype, max(1, H // K)
     known = states if p.order == 2 and m.next_state.size + m.weight.size > 1 else 0
-    beta, ahead = np.empty((states, H), kind), np.empty((states if p.order > 1 else widest, blocks, K), kind)
-    mu, flow = np.empty((widest, blocks, K), kind), np.empty((widest, blocks, K), kind)
     return Room(
         np.empty(T + 1, np.int64),
-        beta.reshape(-1),
-        beta,
-        beta.reshape(-1, blocks, H // blocks),
+        np.empty((states, H), kind),
         np.empty((known, K), np.bool_),
         np.empty((known, K), np.int64),
-        ahead.reshape(-1),
-        ahead,
-        ahead.reshape(-1, blocks * K),
+        np.empty((states if p.order > 1 else widest, blocks, K), kind),
         np.empty((T, K), kind),
         np.empty(T),
         np.empty(arcs if m.weight.size else 0, kind),
         np.empty((H, K), kind),
         np.empty((K, H) if p.order == 2 and p.shared else (0, 0), kind),
         np.empty((H, K), kind),
-        mu.reshape(-1),
-        mu,
-        flow.reshape(-1),
-        flow,
+        np.empty((widest, blocks, K), kind),
+        np.empty((widest, blocks, K), kind),
     )
 
 
@@ -180,11 +166,11 @@ def backward(p: Potentials, m: Machines, b: int, few: bool, top: float, span: fl
     """
     (_, H, K), order, length = levels.shape_of(p), p.order, p.lengths[b]
     i = levels.machine_of(m, b)
-    C, begin, beta, ahead, norm = m.num_classes[i], room.begin, room.beta, room.ahead, room.norm
+    C, begin, norm, beta, ahead = m.num_classes[i], room.begin, room.norm, room.beta.reshape(-1), room.ahead.reshape(-1)
     next_state, weight, arcs, unary, table = m.next_state, m.weight, room.arcs, room.unary, p.table
-    beta_rows, ahead_rows, reached, targets = room.beta_rows, room.ahead_rows, room.reached, room.targets
+    beta_rows, ahead_rows, reached, targets = room.beta, room.ahead, room.reached, room.targets
     shared, level, all_shared, across = room.shared, room.level, p.shared, room.across
-    beta_across, ahead_across = room.beta_across, room.ahead_across
+    beta_across, ahead_across = beta.reshape(-1, 1, H), ahead.reshape(-1, H)  # for order 2
     dense = table.size > 0 and not all_shared
     levels.fill_begins(m, i, length, begin)
     if few and reached.size:
@@ -257,9 +243,9 @@ def forward(
     """Marginals from what `backward` left, into each gradient that is there (size 0: not wanted)."""
     (_, H, K), order, length = levels.shape_of(p), p.order, p.lengths[b]
     i = levels.machine_of(m, b)
-    C, begin, beta, ahead, norm = m.num_classes[i], room.begin, room.beta, room.ahead, room.norm
-    mu, flow, level, unary, arcs = room.mu, room.flow, room.level, room.unary, room.arcs
-    beta_rows, ahead_rows, flow_rows, mu_rows = room.beta_rows, room.ahead_rows, room.flow_rows, room.mu_rows
+    C, begin, norm, beta, ahead = m.num_classes[i], room.begin, room.norm, room.beta.reshape(-1), room.ahead.reshape(-1)
+    mu, flow, level, unary, arcs = room.mu.reshape(-1), room.flow.reshape(-1), room.level, room.unary, room.arcs
+    beta_rows, ahead_rows, flow_rows, mu_rows = room.beta, room.ahead, room.flow, room.mu
     shared, table, all_shared = room.shared, p.table, p.shared
     dense = table.size > 0 and not all_shared
     want_unary, want_levels, want_table = g_unary.size > 0, g_levels.size > 0, g_table.size > 0
@@ -374,7 +360,8 @@ def draw(
     there are more draws than states, the sums to invert are made once for each state.
     """
     (_, H, K), order, i = levels.shape_of(p), p.order, levels.machine_of(m, b)
-    draws, blocks, beta, ahead, next_state = labels.shape[0], max(1, H // K), room.beta, room.ahead, m.next_state
+    draws, blocks, next_state = labels.shape[0], max(1, H // K), m.next_state
+    beta, ahead = room.beta.reshape(-1), room.ahead.reshape(-1)
     for n in range(draws):
         places[n, 0], places[n, 1] = 0, 0
     for t in range(p.lengths[b]):
