@@ -129,7 +129,7 @@ class Speech(FileTask):
     name = "speech"
     metric = "wer"
     maximise = False
-    loss = "edit:cap=3"
+    loss = "words:cap=3"
     settings: ClassVar[dict[str, Any]] = {
         "model": "gru",
         "width": 128,
