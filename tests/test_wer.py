@@ -19,7 +19,7 @@ from structloss.naming import objective_of
 from structloss.reproduce.finding import Finding
 from structloss.reproduce.wer import people, study
 from structloss.reproduce.wer.gradients import gap
-from structloss.reproduce.wer.lists import ListRisk, WordDistance
+from structloss.reproduce.wer.lists import ListRisk
 from structloss.tasks.alignment import audio
 from structloss.tasks.speech.search import best_strings
 from structloss.tasks.speech.task import Speech
@@ -66,19 +66,6 @@ def test_a_list_of_everything_is_exact_and_a_short_one_is_not(kind: str) -> None
 def test_lists_are_of_ctc() -> None:
     with pytest.raises(TypeError, match="got Chain, but wanted CTC"):
         ListRisk(LOSS, 2, BLANK)(sl.Chain(torch.zeros(1, 2, 2)), [[0]])
-
-
-@pytest.mark.parametrize("y", ["", " ", "ab", " ab  a", "b ab "])
-@pytest.mark.parametrize("r", ["ab", "a b", "ab a b"])
-def test_words_are_told_apart_by_the_boundary(y: str, r: str) -> None:
-    def words(text: str) -> list[list[int]]:
-        names = [text.split(), r.split()]
-        numbers = {word: i for i, word in enumerate(sorted({*names[0], *names[1]}))}
-        return [[numbers[word] for word in side] for side in names]
-
-    labels = [["ab ".index(c) for c in text] for text in (y, r)]
-    ours, theirs = words(y)
-    assert WordDistance(2)([labels[0]], [labels[1]]).tolist() == sl.EditDistance()([ours], [theirs]).tolist()
 
 
 def test_the_gradient_of_everything_is_the_exact_one() -> None:

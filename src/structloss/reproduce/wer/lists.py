@@ -1,19 +1,15 @@
 """Minimum risk over a list of hypotheses, as recognisers are usually trained: biased, and the baseline here."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from structloss.losses import EditDistance
+from structloss.losses import Loss
 from structloss.objectives import Impossible, Objective, Reduction
 from structloss.structures import CTC
 from structloss.structures.base import Structure
 from structloss.tasks.speech.search import best_strings
-
-Strings = Sequence[Sequence[int]]
 
 
 class ListRisk(Objective):
@@ -28,7 +24,7 @@ class ListRisk(Objective):
     """
 
     def __init__(
-        self, loss: Callable[[Strings, Strings], Tensor], k: int, blank: int, kind: Literal["best", "drawn"] = "best",
+        self, loss: Loss, k: int, blank: int, kind: Literal["best", "drawn"] = "best",
         reduction: Reduction = "mean", impossible: Impossible = "error",
     ) -> None:  # fmt: skip
         super().__init__(reduction, impossible)
@@ -49,25 +45,3 @@ class ListRisk(Objective):
         exists = torch.tensor([[i < len(row) for row in listed] for i in range(self.k)])
         scores = torch.stack([s.given(row).log_partition() for row in strings])
         return torch.where(exists, scores, -torch.inf), strings
-
-
-@dataclass(frozen=True)
-class WordDistance:
-    """The edit distance in words of strings of characters, by its definition: what is reported."""
-
-    boundary: int
-    _numbers: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False, compare=False)
-
-    def __call__(self, y: Strings, r: Strings) -> Tensor:
-        """(B,)"""
-        return EditDistance()([self._words(row) for row in y], [self._words(row) for row in r])
-
-    def _words(self, string: Sequence[int]) -> list[int]:
-        """A number for each word."""
-        words: list[tuple[int, ...]] = []
-        begin = 0
-        for i, label in enumerate((*string, self.boundary)):
-            if label == self.boundary:
-                words += [tuple(string[begin:i])] if i > begin else []
-                begin = i + 1
-        return [self._numbers.setdefault(word, len(self._numbers)) for word in words]

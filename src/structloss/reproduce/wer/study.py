@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from structloss.losses import WordErrors
 from structloss.naming import objective_of
 from structloss.objectives import NegativeLogLikelihood, Objective, Risk
 from structloss.reproduce.f1.bootstrap import Interval, interval
 from structloss.reproduce.wer.gradients import Gap, gap
-from structloss.reproduce.wer.lists import ListRisk, WordDistance
+from structloss.reproduce.wer.lists import ListRisk
 from structloss.reproduce.wer.people import Sizes, data
-from structloss.tasks.speech.corpus import BOUNDARY
 from structloss.tasks.speech.task import Speech, counts
 from structloss.training.directory import file_name, load
 from structloss.training.experiment import Data, Result, run
@@ -75,7 +75,7 @@ class Study:
 
 def objectives(labels: Sequence[str], effort: Effort) -> dict[str, Objective]:
     """Every way to train on, by its name in the table."""
-    likelihood, words, blank = NegativeLogLikelihood(), WordDistance(labels.index(BOUNDARY)), len(labels)
+    likelihood, words, blank = NegativeLogLikelihood(), WordErrors(labels), len(labels)
     risks = {f"exact risk, {name}": objective_of(*named, labels) for name, named in effort.exact.items()}
     risks |= {f"{k}-best risk, words": ListRisk(words, k, blank) for k in effort.lists}
     risks[f"{effort.drawn} drawn, words"] = ListRisk(words, effort.drawn, blank, "drawn")
