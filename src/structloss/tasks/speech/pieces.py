@@ -17,7 +17,7 @@ def learn(texts: Iterable[str], number: int) -> tuple[list[str], list[Pair]]:
 
     Example:
         >>> learn(["so so sofa"], 6)
-        (['a', 'f', 'o', 's', '\u2581', '\u2581s'], [('\u2581', 's')])
+        (['a', 'f', 'o', 's', 'so', '\u2581'], [('s', 'o')])
     """
     counts = Counter(word for text in texts for word in text.split())
     words, frequency = [(MARK, *word) for word in counts], list(counts.values())
