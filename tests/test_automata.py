@@ -54,6 +54,17 @@ LOSSES = {
     "smith-waterman matrix": sl.SmithWaterman(
         substitution=torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).fill_diagonal_(-2), cap=4
     ),
+    "affine edit": sl.EditDistance(gap_open=2, gap_extend=0.5),
+    "affine edit cap 3": sl.EditDistance(1.5, gap_open=1.25, gap_extend=1, cap=3),
+    "affine edit matrix": sl.EditDistance(
+        torch.rand(4, 4, generator=torch.Generator().manual_seed(2)), gap_open=0.7, gap_extend=0.2
+    ),
+    "affine smith-waterman": sl.SmithWaterman(gap_open=1.5, gap_extend=0.25),
+    "affine smith-waterman cap 3": sl.SmithWaterman(gap_open=1.5, gap_extend=0.25, cap=3),
+    "affine smith-waterman matrix": sl.SmithWaterman(
+        substitution=torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).fill_diagonal_(-2),
+        gap_open=0.5, gap_extend=0.5,
+    ),
     "unigram": sl.NGram(1),
     "bigram": sl.NGram(2),
     "trigram": sl.NGram(3, smoothing=0.5),

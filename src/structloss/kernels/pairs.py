@@ -40,7 +40,7 @@ class Scores(NamedTuple):
     x_extend: Array  # (B, N)
     y_open: Array  # (B, M)
     y_extend: Array  # (B, M)
-    constant: Array  # (B,), of every alignment
+    constant: Array  # (B, 1), of every alignment
 
 
 class Sizes(NamedTuple):
@@ -98,7 +98,7 @@ def finish(scores: Scores, sizes: Sizes, b: int, following: Ints | None, sums: b
     paired, in_x, in_y, turn, before, after = ways
     n, m, last, local = sizes.n[b], sizes.m[b], sizes.last[b], sizes.local
     V, none = paired.shape[0], match.shape[2]
-    nothing = 0.0 * constant[b] - np.inf  # of the type of the scores
+    nothing = 0.0 * constant[b, 0] - np.inf  # of the type of the scores
     for i in range(n, -1, -1):
         for v in range(V):
             w = stratum(following, b, i, v, none) if i < n else -1
@@ -152,10 +152,10 @@ def log_partition(
         finish(scores, sizes, b, None, True, ways)
         paired, in_x, in_y, turn, before, after = ways.paired[0], ways.in_x[0], ways.in_y[0], ways.turn[0], *ways[4:]
         total = before[0, 0] if sizes.local else paired[0, 0]
-        value[b] = total + scores.constant[b]
+        value[b] = total + scores.constant[b, 0]
         if not wanted or total.real == -np.inf:
             continue
-        gradient.constant[b] = 1.0
+        gradient.constant[b, 0] = 1.0
         n, m, local = sizes.n[b], sizes.m[b], sizes.local
         rows[:] = 0.0
         outside = 1.0 + 0.0 * total

@@ -100,7 +100,7 @@ class Alignment(Structure):
         x, y = torch.arange(N, device=device) < n[:, None], torch.arange(M, device=device) < m[:, None]
         within = {name: x if axes == "BN" else y for name, axes in _AXES.items()} | {"match": x[:, :, None] & y[:, None]}
         own = list(as_scores(given, _AXES, sizes, within).values())
-        constant, must = own[0].new_zeros(batch), torch.zeros_like(x)
+        constant, must = own[0].new_zeros(batch, 1), torch.zeros_like(x)
         self._parts = Parts(own[0], own[1], own[2], own[3], own[4], constant, n, m, must, mode == "local")
 
     def _like(self, parts: Parts) -> Self:
@@ -171,7 +171,7 @@ class Alignment(Structure):
         n, (_, _, M), paired = len(choices), p.match.shape, choices >= 0
         match = p.match.expand(n, -1, -1, -1)
         own = match.gather(3, choices.clamp(min=0)[..., None])[..., 0] if M else torch.zeros_like(choices)
-        total = torch.where(paired, wide(own), 0).sum(2) + p.constant
+        total = torch.where(paired, wide(own), 0).sum(2) + p.constant[:, 0]
         partners = torch.zeros((*choices.shape[:2], M + 1), dtype=torch.bool, device=choices.device)
         partners = partners.scatter(2, torch.where(paired, choices, M), True)[..., :M]
         for there, opens, extends, length in ((paired, p.x_open, p.x_extend, p.n), (partners, p.y_open, p.y_extend, p.m)):
@@ -259,7 +259,7 @@ class Alignment(Structure):
         check_scale(scale)
         p, costs = self._parts, scale * self._costs(loss, reference, self.dtype)
         none = costs[..., -1]
-        return self._like(replace(p, match=p.match + costs[..., :-1] - none[..., None], constant=p.constant + none.sum(1)))
+        return self._like(replace(p, match=p.match + costs[..., :-1] - none[..., None], constant=p.constant + none.sum(1, keepdim=True)))
 
     def given(self, reference: Labels) -> Self:
         """The outputs that agree with the reference wherever it is known (-100: unknown), scored as they were.

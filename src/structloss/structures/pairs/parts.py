@@ -23,7 +23,7 @@ class Parts:
     x_extend: Tensor  # (B, N)
     y_open: Tensor  # (B, M)
     y_extend: Tensor  # (B, M)
-    constant: Tensor  # (B,), of every alignment
+    constant: Tensor  # (B, 1), of every alignment
     n: Tensor  # (B,)
     m: Tensor  # (B,)
     must: Tensor  # (B, N), whether this position of x must have a partner
