@@ -64,16 +64,20 @@ def least_cost(y: Ints, reference: Ints, pairs: Pairs, gaps: Gaps, local: bool) 
         row[j + 1] = first_deletion + j * next_deletion
     for i in range(y.shape[0]):
         pair_costs(pairs, reference, y[i], pair)
-        diagonal, deleted = row[0], np.inf
+        diagonal = row[0]
         inserted[0] = min(row[0] + first_insertion, inserted[0] + next_insertion)
         row[0] = 0.0 if local else inserted[0]
+        deleted = row[0] + first_deletion
         for j in range(n):
-            inserted[j + 1] = min(row[j + 1] + first_insertion, inserted[j + 1] + next_insertion)
-            deleted = min(row[j] + first_deletion, deleted + next_deletion)
-            best = min(diagonal + pair[j], deleted, inserted[j + 1])
-            if local:
-                best = min(best, 0.0)
-                least = min(least, best)
+            opened, extended = row[j + 1] + first_insertion, inserted[j + 1] + next_insertion
+            inserted[j + 1] = opened if opened < extended else extended
+            best = diagonal + pair[j]
+            best = inserted[j + 1] if inserted[j + 1] < best else best
+            best = 0.0 if local and best > 0.0 else best
+            best = deleted if deleted < best else best  # what waits for the column before comes last
+            opened, extended = best + first_deletion, deleted + next_deletion
+            deleted = opened if opened < extended else extended
+            least = best if best < least else least
             diagonal = row[j + 1]
             row[j + 1] = best
     return least if local else float(row[n])

@@ -109,6 +109,8 @@ class AlignmentLoss(AcceptorLoss):
         answers = as_strings(y, len(y), "y")
         partners = torch.full((len(answers), max(map(len, answers), default=0)), -1)
         for own, r, out in zip(answers, as_strings(reference, len(answers)), partners.numpy(), strict=True):
+            if own.ndim > 1 or (own < 0).any():
+                raise ValueError(f"y: got {own.tolist()!r:.60}, but wanted labels of at least 0")
             sets = self._checked(r, int(own.max(initial=0)))
             alignment(own, sets, self.pairs, self.gaps, self.local, out[None, None, : len(own)])
         return partners
