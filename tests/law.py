@@ -521,8 +521,7 @@ def alignment(mode: str) -> Callable[[torch.Generator], World]:
             ends = pairs if mode == "local" else [(-1, -1), *pairs, (n[b], m[b])]
             for before, after in itertools.pairwise(ends):
                 for own, start, stop in zip(opens, before, after, strict=True):
-                    gap = range(start + 1, stop)
-                    parts += [own[b, gap[0]]] * bool(gap) + [extends] * (len(gap) - 1)
+                    parts += [own[b, i] if i == start + 1 else extends for i in range(start + 1, stop)]
             return torch.stack([match.new_zeros(()), *parts]).sum()
 
         build = lambda: sl.Alignment(match, opens, extends, mode=mode, lengths=(n, m))  # noqa: E731

@@ -63,7 +63,8 @@ LOSSES = {
     "affine smith-waterman cap 3": sl.SmithWaterman(gap_open=1.5, gap_extend=0.25, cap=3),
     "affine smith-waterman matrix": sl.SmithWaterman(
         substitution=torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).fill_diagonal_(-2),
-        gap_open=0.5, gap_extend=0.5,
+        gap_open=0.5,
+        gap_extend=0.5,
     ),
     "unigram": sl.NGram(1),
     "bigram": sl.NGram(2),
@@ -213,22 +214,22 @@ def test_parasail_agrees_on_ten_thousand_pairs_with_affine_gaps() -> None:
         opens = int(generator.integers(1, 8))
         extends = int(generator.integers(1, opens + 1))
         costs = torch.from_numpy(-scores).double()
-        loss = (sl.SmithWaterman if n % 5 else sl.EditDistance)(
-            substitution=costs, gap_open=opens, gap_extend=extends
-        )
+        loss = (sl.SmithWaterman if n % 5 else sl.EditDistance)(substitution=costs, gap_open=opens, gap_extend=extends)
         y, r = (generator.integers(0, 5, generator.integers(1, 20)) for _ in range(2))
         strings = ["".join(alphabet[i] for i in x) for x in (y, r)]
         search = parasail.sw if n % 5 else parasail.nw
         assert loss.distance(y, r) == -search(*strings, opens, extends, matrix).score
-        assert cost_of(loss.align([y], [r])[0].tolist(), y, r, -scores, opens, extends, n % 5 > 0) == loss.distance(y, r)
+        assert cost_of(loss.align([y], [r])[0].tolist(), y, r, -scores, opens, extends, n % 5 > 0) == loss.distance(
+            y, r
+        )
 
 
 def cost_of(partners, y, r, costs, opens: float, extends: float, local: bool) -> float:
     """What an alignment costs, gap after gap."""
     pairs = [(i, j) for i, j in enumerate(partners) if j >= 0]
     total = float(sum(costs[r[j], y[i]] for i, j in pairs))
-    for (i, j), (k, l) in itertools.pairwise(pairs if local else [(-1, -1), *pairs, (len(y), len(r))]):
-        total += sum(opens + (gap - 1) * extends for gap in (k - i - 1, l - j - 1) if gap)
+    for (i, j), (k, m) in itertools.pairwise(pairs if local else [(-1, -1), *pairs, (len(y), len(r))]):
+        total += sum(opens + (gap - 1) * extends for gap in (k - i - 1, m - j - 1) if gap)
     return total
 
 
@@ -237,7 +238,7 @@ def test_aligned_labels_are_the_lexicographically_smallest_of_least_cost() -> No
     assert loss.align([[0, 0], []], [[0], [1, 2]]).tolist() == [[-1, 0], [-1, -1]]
     assert loss.align([[0, 1]], [[-100, 1]]).tolist() == [[0, 1]]
     assert sl.SmithWaterman().align([[0]], [[1]]).tolist() == [[-1]]
-    with pytest.raises(ValueError, match="y: got .*but wanted labels of at least 0"):
+    with pytest.raises(ValueError, match=r"y: got .*but wanted labels of at least 0"):
         loss.align([[0, -100]], [[0, 1]])
 
 

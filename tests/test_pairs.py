@@ -4,20 +4,21 @@ import itertools
 import math
 from dataclasses import dataclass
 
-import pytest
 import torch
 from torch import Tensor
 
 import oracle
 import structloss as sl
-from suite import Case, StructureSuite, close
+from suite import Case, StructureSuite
 
 
 def alignments(n: int, m: int) -> list[tuple[int, ...]]:
     """The partners of all alignments, in lexicographic order: any rows of x with as many columns of y."""
     found = []
     for k in range(min(n, m) + 1):
-        for rows, columns in itertools.product(itertools.combinations(range(n), k), itertools.combinations(range(m), k)):
+        for rows, columns in itertools.product(
+            itertools.combinations(range(n), k), itertools.combinations(range(m), k)
+        ):
             partners = [-1] * n
             for i, j in zip(rows, columns, strict=True):
                 partners[i] = j
@@ -67,7 +68,9 @@ class TestAlignment(StructureSuite):
 
     def make(self, kind: str, edge: str) -> Case:
         torch.manual_seed(sum(map(ord, kind + edge)))
-        sizes = [(3, 2), (2, 3), (1, 1), (0, 2)] if edge == "plain" else [(4, 5), (5, 3), (1, 1), (2, 0), (0, 0), (1, 4)]
+        sizes = (
+            [(3, 2), (2, 3), (1, 1), (0, 2)] if edge == "plain" else [(4, 5), (5, 3), (1, 1), (2, 0), (0, 0), (1, 4)]
+        )
         local, B, N, M = "local" in kind, len(sizes), max(n for n, _ in sizes), max(m for _, m in sizes)
         one = "one gap" in kind
         shapes = {"match": (B, N, M)} | (

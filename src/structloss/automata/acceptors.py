@@ -89,7 +89,9 @@ def affine_local_acceptor(cost: Floats, gap_open: float, gap_extend: float) -> A
     return built.build()
 
 
-def _affine_moves(built: "AcceptorBuilder", cost: Floats, i: int, pair: int, gap_open: float, gap_extend: float) -> None:
+def _affine_moves(
+    built: "AcceptorBuilder", cost: Floats, i: int, pair: int, gap_open: float, gap_extend: float
+) -> None:
     """The moves from the three positions with i symbols of the reference behind, of which `pair` is the first."""
     n, C = cost.shape
     insertion, deletion = pair + 1, pair + 2

@@ -1,7 +1,7 @@
 """Sums and maxima over the alignments of two sequences x and y with affine gaps (Gotoh 1982).
 
-An alignment is a set of pairs (i, j) that grow in both. What lies between two pairs is unpaired: a run of k positions of
-x scores x_open of its first and x_extend of the others, a run of y likewise. Every alignment has one path through three
+An alignment is a set of pairs (i, j) that grow in both. What lies between two pairs is unpaired: a run of places of x
+scores x_open of its first and x_extend of the others, a run of y likewise. Every alignment has one path through three
 states on the grid of what is left, (i, j) being the positions that come next: of two runs between two pairs that of x
 comes first. With (+) log of the sum of exponentials, or the maximum,
 
@@ -14,7 +14,8 @@ comes first. With (+) log of the sum of exponentials, or the maximum,
 are the ways to finish; products are sums of scores. A global alignment starts in paired(0, 0) and ends in (n, m). A
 local one begins and ends with a pair, and what lies before and after scores nothing:
 
-    paired(i, j) (+)= 1, where it may end,   before(i) = before(i + 1) (+) the (+)-sum over j of pair(i, j),   before(n) = 1.
+    paired(i, j) (+)= 1                                                 where it may end
+    before(i) = before(i + 1) (+) the (+)-sum over j of pair(i, j)      before(n) = 1: no pair at all
 
 Alignments are ordered by the partners of x_0, x_1, ..., where none comes before the first of y: a choice that is tried
 before another leads to what is lexicographically smaller. Sums take real or complex numbers: see `kernels.arithmetic`.
@@ -88,7 +89,7 @@ def plus(a: Any, b: Any, sums: bool) -> Any:
 @exact_helper
 def stratum(following: Ints | None, b: int, i: int, v: int, choice: int) -> int:
     """Of the value v of a loss that is left at x_i, what this choice leaves, or -1; the last choice is no partner."""
-    return v if following is None else np.int64(following[b, i, v, choice])
+    return v if following is None else int(following[b, i, v, choice])
 
 
 @exact_helper
@@ -150,7 +151,7 @@ def log_partition(
     rows = np.empty((2, 2, width), value.dtype)  # the mass that comes into paired and in_x, of this row and the next
     for b in range(worker, len(value), workers):
         finish(scores, sizes, b, None, True, ways)
-        paired, in_x, in_y, turn, before, after = ways.paired[0], ways.in_x[0], ways.in_y[0], ways.turn[0], *ways[4:]
+        paired, in_x, in_y, turn, before = ways.paired[0], ways.in_x[0], ways.in_y[0], ways.turn[0], ways.before
         total = before[0, 0] if sizes.local else paired[0, 0]
         value[b] = total + scores.constant[b, 0]
         if not wanted or total.real == -np.inf:

@@ -10,7 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.automata.acceptors import affine_edit_acceptor, affine_local_acceptor, edit_acceptor, smith_waterman_acceptor
+from structloss.automata.acceptors import (
+    affine_edit_acceptor,
+    affine_local_acceptor,
+    edit_acceptor,
+    smith_waterman_acceptor,
+)
 from structloss.automata.automaton import MAX_STATES
 from structloss.automata.tropical import edit_limits, open_limits
 from structloss.kernels.alignment import Gaps, Pairs, alignment, least_cost
@@ -201,9 +206,7 @@ class EditDistance(AlignmentLoss, name="edit"):
         super().__init__(0.0, substitution, insertion, deletion, cap, max_states, gap_open, gap_extend)
 
     def __repr__(self) -> str:
-        return (
-            f"EditDistance(substitution={_shown(self.substitution)}, {self._shown_gaps}, cap={self.cap})"
-        )
+        return f"EditDistance(substitution={_shown(self.substitution)}, {self._shown_gaps}, cap={self.cap})"
 
 
 class SmithWaterman(AlignmentLoss, name="smith-waterman"):

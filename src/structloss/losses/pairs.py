@@ -47,8 +47,8 @@ class PairErrors(LocalLoss, name="pair-errors"):
         if own is not None and sizes is not None and (own != sizes).any():
             b = int((own != sizes).int().argmax())
             raise ValueError(
-                f"reference: reference[{b}] has {int(sizes[b])} partners, but the answer has {int(own[b])}, and they are "
-                "compared position by position"
+                f"reference: reference[{b}] has {int(sizes[b])} partners, but the answer has {int(own[b])}, and they "
+                "are compared position by position"
             )
         width = max(answers.shape[-1], wanted.shape[1])
         answers, wanted = (torch.nn.functional.pad(x, (0, width - x.shape[-1]), value=-1) for x in (answers, wanted))

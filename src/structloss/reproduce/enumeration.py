@@ -10,9 +10,7 @@ EDIT, LOCAL, BIGRAM = 0, 1, 2  # which loss
 
 
 @exact_kernel
-def enumerate_strings(
-    potentials: Array, reference: Ints, kind: int, pairs: Pairs, gaps: Gaps, Q: Array
-) -> None:
+def enumerate_strings(potentials: Array, reference: Ints, kind: int, pairs: Pairs, gaps: Gaps, Q: Array) -> None:
     """Q = Q_w for potentials (T, K, K), from the sum over all K**T strings.
 
     For bigrams the table of `pairs` says how often each is in the reference, and a string with none in common is

@@ -60,8 +60,8 @@ class Alignment(Structure):
 
     Outputs are int64 (B, N). A reference is the same, or a list of each example's; -100 is unknown, and -1 says that a
     position has no partner, at the end of a row too; booleans (B, N, M + 1) say which partners each position may have,
-    none being the last. `decode` gives lists of pairs. `marginals()` is the probability of each pair, the soft alignment,
-    (B, N, M). bfloat16 and float16 are computed and returned in float32.
+    none being the last. `decode` gives lists of pairs. `marginals()` is the probability of each pair, (B, N, M), the
+    soft alignment. bfloat16 and float16 are computed and returned in float32.
 
     Example:
         >>> import torch, structloss as sl
@@ -70,8 +70,8 @@ class Alignment(Structure):
         >>> alignment.argmax(), alignment.max(), alignment.decode()
         (tensor([[0, 2]]), tensor([3.]), [[(0, 0), (1, 2)]])
         >>> alignment.log_partition()  # of ten alignments
-        tensor([3.5195])
-        >>> alignment.augment(sl.PairErrors(), [[0, -1]], scale=-3.).argmax()
+        tensor([3.2969])
+        >>> alignment.augment(sl.PairErrors(), [[0, -1]], scale=-4.).argmax()
         tensor([[ 0, -1]])
     """
 
@@ -98,7 +98,9 @@ class Alignment(Structure):
             given |= _gaps(name, gaps, match)
         sizes = sizes_of(given, _AXES, "BNM")
         x, y = torch.arange(N, device=device) < n[:, None], torch.arange(M, device=device) < m[:, None]
-        within = {name: x if axes == "BN" else y for name, axes in _AXES.items()} | {"match": x[:, :, None] & y[:, None]}
+        within = {name: x if axes == "BN" else y for name, axes in _AXES.items()} | {
+            "match": x[:, :, None] & y[:, None]
+        }
         own = list(as_scores(given, _AXES, sizes, within).values())
         constant, must = own[0].new_zeros(batch, 1), torch.zeros_like(x)
         self._parts = Parts(own[0], own[1], own[2], own[3], own[4], constant, n, m, must, mode == "local")
@@ -174,7 +176,10 @@ class Alignment(Structure):
         total = torch.where(paired, wide(own), 0).sum(2) + p.constant[:, 0]
         partners = torch.zeros((*choices.shape[:2], M + 1), dtype=torch.bool, device=choices.device)
         partners = partners.scatter(2, torch.where(paired, choices, M), True)[..., :M]
-        for there, opens, extends, length in ((paired, p.x_open, p.x_extend, p.n), (partners, p.y_open, p.y_extend, p.m)):
+        for there, opens, extends, length in (
+            (paired, p.x_open, p.x_extend, p.n),
+            (partners, p.y_open, p.y_extend, p.m),
+        ):
             unpaired = ~there & (torch.arange(there.shape[2], device=length.device) < length[:, None])
             if p.local:
                 unpaired = unpaired & (there.cumsum(2) > 0) & (there.flip(2).cumsum(2).flip(2) > 0)
@@ -235,10 +240,14 @@ class Alignment(Structure):
         if own is not None and own.shape == p.n.shape:
             if (own != p.n).any():
                 b = int((own != p.n).int().argmax())
-                raise ValueError(f"reference: reference[{b}] has {int(own[b])} partners, but x has {int(p.n[b])} positions")
+                raise ValueError(
+                    f"reference: reference[{b}] has {int(own[b])} partners, but x has {int(p.n[b])} positions"
+                )
             given = torch.nn.functional.pad(given, (0, N - given.shape[1]), value=-1)
         if given.shape != (batch, N):
-            raise ValueError(f"reference: got shape {tuple(given.shape)}, but wanted {(batch, N)}, or a list of {batch}")
+            raise ValueError(
+                f"reference: got shape {tuple(given.shape)}, but wanted {(batch, N)}, or a list of {batch}"
+            )
         given = torch.where(self._within, given, -1)
         self._check_partners(given, (given < -1) & (given != UNKNOWN), "reference", f"-1 for none, {UNKNOWN}: unknown")
         return given
@@ -259,7 +268,11 @@ class Alignment(Structure):
         check_scale(scale)
         p, costs = self._parts, scale * self._costs(loss, reference, self.dtype)
         none = costs[..., -1]
-        return self._like(replace(p, match=p.match + costs[..., :-1] - none[..., None], constant=p.constant + none.sum(1, keepdim=True)))
+        return self._like(
+            replace(
+                p, match=p.match + costs[..., :-1] - none[..., None], constant=p.constant + none.sum(1, keepdim=True)
+            )
+        )
 
     def given(self, reference: Labels) -> Self:
         """The outputs that agree with the reference wherever it is known (-100: unknown), scored as they were.
@@ -313,8 +326,8 @@ def _gaps(name: str, gaps: Gap | tuple[Gap, Gap], match: Tensor) -> dict[str, Te
     if len(both) != 2:
         raise ValueError(f"{name}: got {len(both)} of them, but wanted one, or two: of x and of y")
     found = {}
-    for i, (own, like) in enumerate(zip(both, (match[:, :, :1], match[:, :1]), strict=True)):
-        shape = match.shape[:2] if i == 0 else (match.shape[0], match.shape[2])
+    for i, own in enumerate(both):
+        shape = match.shape[0], match.shape[1 + i]
         if isinstance(own, int | float):
             own = torch.full((), float(own), dtype=match.dtype, device=match.device)
         found[f"{name}[{i}]"] = own.expand(shape) if isinstance(own, Tensor) and own.dim() == 0 else own

@@ -105,8 +105,8 @@ def _best_of(
 ) -> list[tuple[int, ...]]:
     """The partners of the k best alignments of example b, best first, of equals the lexicographically smallest first.
 
-    `paired`, `in_x` and `before` are the best scores of ways to finish, so that what is taken off the heap is always the
-    beginning of one of the k: at most k times n of them are looked at, each for m partners.
+    `paired`, `in_x` and `before` are the best scores of ways to finish, so that what is taken off the heap is always
+    the beginning of one of the k: at most k times n of them are looked at, each for m partners.
     """
     n, m, local, found = int(sizes.n[b]), int(sizes.m[b]), sizes.local, list[tuple[int, ...]]()
     total = float(before[0] if local else paired[0, 0])

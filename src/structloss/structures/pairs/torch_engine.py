@@ -21,7 +21,7 @@ def _ahead(x: Tensor) -> Tensor:
 def log_partition(p: Parts) -> Tensor:
     """log Z, (B,): the recursions of `kernels.pairs` for the cells (i, d - i) of each d, backwards."""
     match, x_open, x_extend, y_open, y_extend, constant = (wide(x) for x in p.potentials)
-    batch, N, M = match.shape
+    _, N, M = match.shape
     match = torch.nn.functional.pad(match, (0, 1, 0, 1))
     x_open, x_extend, y_open, y_extend = (
         torch.nn.functional.pad(x, (0, 1)) for x in (x_open, x_extend, y_open, y_extend)
