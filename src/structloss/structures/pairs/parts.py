@@ -55,8 +55,8 @@ class Parts:
     @property
     def sizes(self) -> Sizes:
         """As the kernels read it."""
-        on_cpu = (x.cpu().contiguous().numpy() for x in (self.n, self.m, *self.bounds))
-        return Sizes(*on_cpu, self.local)
+        n, m, first, last = (x.cpu().contiguous().numpy() for x in (self.n, self.m, *self.bounds))
+        return Sizes(n, m, first, last, self.local)
 
     @property
     def scores(self) -> Scores:
