@@ -4,12 +4,14 @@ import itertools
 import math
 from dataclasses import dataclass
 
+import parasail
+import pytest
 import torch
 from torch import Tensor
 
 import oracle
 import structloss as sl
-from suite import Case, StructureSuite
+from suite import Case, StructureSuite, close
 
 
 def alignments(n: int, m: int) -> list[tuple[int, ...]]:
@@ -146,3 +148,136 @@ class TestAlignment(StructureSuite):
                     if j >= 0:
                         wanted[b, i, j] += p
         return wanted.detach()
+
+
+class TestAlignmentAlone:
+    def test_its_sizes_are_named(self) -> None:
+        s = sl.Alignment(torch.zeros(2, 3, 4), -1.0, mode="local", lengths=([3, 1], [2, 4]))
+        assert repr(s) == 'Alignment(batch=2, x=3, y=4, mode="local", torch.float32, cpu)'
+        assert [x.tolist() for x in s.lengths] == [[3, 1], [2, 4]]
+        assert s[1].lengths[1].tolist() == [4]
+
+    def test_a_sum_counts_every_alignment_once(self, engine: str) -> None:
+        for n, m in ((0, 0), (0, 3), (3, 0), (1, 1), (4, 6)):
+            for mode in ("global", "local"):
+                s = sl.Alignment(torch.zeros(1, n, m, dtype=torch.float64), 0.0, mode=mode)
+                count = torch.tensor([float(math.comb(n + m, n))], dtype=torch.float64)
+                close(s.log_partition().exp(), count, 1e-9)
+
+    def test_masks_are_lengths(self, engine: str) -> None:
+        match = torch.randn(2, 3, 4)
+        masks = torch.tensor([[1, 1, 1], [1, 0, 0]]) > 0, torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]]) > 0
+        values = [
+            sl.Alignment(match, -1.0, lengths=own).log_partition() for own in (masks, (torch.tensor([3, 1]), [2, 4]))
+        ]
+        assert torch.equal(*values)
+
+    def test_gaps_are_numbers_tensors_or_two_of_each(self, engine: str) -> None:
+        match = torch.randn(2, 3, 4)
+        values = [
+            sl.Alignment(match, *gaps).log_partition()
+            for gaps in (
+                (-1, -0.5),
+                (torch.tensor(-1.0), torch.tensor(-0.5)),
+                ((-1.0, torch.full((2, 4), -1.0)), (torch.full((2, 3), -0.5), torch.tensor(-0.5))),
+            )
+        ]
+        assert torch.equal(values[0], values[1])
+        assert torch.equal(values[0], values[2])
+        close(sl.Alignment(match, -1.0).max(), sl.Alignment(match, -1.0, -1.0).max())
+
+    def test_half_precision_is_computed_in_float32(self, engine: str) -> None:
+        match = torch.randn(2, 3, 4).bfloat16()
+        s = sl.Alignment(match, -1.0, -0.5)
+        assert s.marginals().dtype == torch.float32
+        close(s.log_partition(), sl.Alignment(match.float(), -1.0, -0.5).log_partition())
+
+    def test_a_reference_may_be_a_list_or_say_which_partners_each_position_may_have(self, engine: str) -> None:
+        match = torch.randn(2, 3, 4)
+        for mode in ("global", "local"):
+            s = sl.Alignment(match, -1.0, -0.5, mode=mode, lengths=([3, 2], [4, 3]))
+            known = [[1, -1, -100], [-100, 2]]
+            sets = torch.ones(2, 3, 5, dtype=torch.bool)
+            sets[0, 0], sets[0, 1], sets[1, 1] = (torch.arange(5) == k for k in (1, 4, 2))
+            assert torch.equal(s.given(known).log_partition(), s.given(sets).log_partition())
+            assert s.given(known).argmax()[:, 0].tolist()[0] == 1
+            padded = torch.tensor([[1, -1, -100], [-100, 2, 7]])
+            assert torch.equal(s.given(padded).log_partition(), s.given(sets).log_partition())
+
+    def test_what_no_alignment_agrees_with_is_the_empty_set(self, engine: str) -> None:
+        for mode in ("global", "local"):
+            sets = torch.zeros(1, 2, 3, dtype=torch.bool)
+            sets[:, :, 0] = True  # both positions of x want the first of y
+            match = torch.zeros(1, 2, 2, requires_grad=True)
+            s = sl.Alignment(match, -1.0, mode=mode).given(sets)
+            assert s.argmax().tolist() == [[-1, -1]]
+            for value in (s.log_partition(), s.max(), s.topk(2)[0][0]):
+                assert value.item() == -math.inf
+            with pytest.raises(ValueError, match="example 0 has no output"):
+                s.sample(1)
+
+    def test_a_forbidden_gap_leaves_the_diagonal(self, engine: str) -> None:
+        s = sl.Alignment(torch.randn(1, 5, 5), -math.inf)
+        assert s.argmax().tolist() == [[0, 1, 2, 3, 4]]
+        close(s.entropy(), torch.zeros(1), 1e-5)
+
+    def test_parasail_aligns_as_the_maximum_does(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        matrix = parasail.matrix_create("ACGT", 3, -2)
+        for mode, search in (("global", parasail.nw), ("local", parasail.sw)):
+            for _ in range(50):
+                x, y = (torch.randint(4, (int(torch.randint(1, 30, (), generator=generator)),), generator=generator)
+                        for _ in range(2))  # fmt: skip
+                match = torch.where(x[:, None] == y, 3.0, -2.0)[None]
+                texts = ("".join("ACGT"[i] for i in s) for s in (x, y))
+                wanted = search(*texts, 5, 1, matrix).score
+                assert sl.Alignment(match, -5.0, -1.0, mode=mode).max().item() == wanted
+
+    @pytest.mark.parametrize(
+        ("sentence", "call"),
+        [
+            ("mode: got 'semi', but wanted", lambda m: sl.Alignment(m, -1.0, mode="semi")),
+            ("gap_open: got 3 of them", lambda m: sl.Alignment(m, (1.0, 2.0, 3.0))),
+            (r"gap_open\[0\]: got shape \(2, 4\)", lambda m: sl.Alignment(m, torch.zeros(2, 4))),
+            (r"gap_open\[1\]: got \+inf", lambda m: sl.Alignment(m, (0.0, math.inf))),
+            ("match: example 1 has NaN", lambda m: sl.Alignment(m.index_fill(0, torch.tensor(1), math.nan), 0.0)),
+            (r"lengths: got .* but wanted two of them", lambda m: sl.Alignment(m, 0.0, lengths=[3, 3, 3])),
+            (r"lengths\[1\]: lengths\[1\]\[0\] is 9", lambda m: sl.Alignment(m, 0.0, lengths=(None, [9, 1]))),
+            ("y: example 0 pairs x_1 with 1, but wanted growing partners", lambda m: sl.Alignment(m, 0.0).score(
+                torch.tensor([[1, 1, 2], [0, 1, 2]]))),
+            ("reference: example 1 pairs x_2 with 4, but wanted", lambda m: sl.Alignment(m, 0.0).given(
+                [[0, 1, 2], [-1, -100, 4]])),
+            (r"reference: reference\[0\] has 2 partners, but x has 3", lambda m: sl.Alignment(m, 0.0).given(
+                [[0, 1], [0, 1]])),
+            ("reference: got sets of partners", lambda m: sl.Alignment(m, 0.0).augment(
+                sl.PairErrors(), torch.ones(2, 3, 5) > 0)),
+            ("a sum over labels, but wanted a sum over pairs", lambda m: sl.Alignment(m, 0.0).augment(
+                sl.Hamming(), [[0, 1, 2]] * 2)),
+            ("but outputs of an Alignment are pairs", lambda m: sl.Alignment(m, 0.0).augment(
+                sl.EditDistance(), [[0, 1, 2]] * 2)),
+            ("other: got other lengths", lambda m: sl.Alignment(m, 0.0).kl(
+                sl.Alignment(m, 0.0, lengths=([2, 3], None)))),
+            ("other: got .*wanted the sizes and the mode", lambda m: sl.Alignment(m, 0.0).kl(
+                sl.Alignment(m, 0.0, mode="local"))),
+        ],
+    )  # fmt: skip
+    def test_an_error_says_what_came_and_what_was_wanted(self, sentence: str, call) -> None:
+        with pytest.raises((ValueError, TypeError), match=sentence):
+            call(torch.zeros(2, 3, 4))
+
+
+class TestPairErrors:
+    def test_lists_tensors_and_several_answers(self) -> None:
+        loss = sl.PairErrors(2.0, 0.5)
+        assert loss([[0, -1], [1]], [[0, 1], [-1]]).tolist() == [2.0, 0.5]
+        several = torch.tensor([[[0, -1], [1, -1]], [[0, 1], [-1, -1]]])
+        assert loss(several, torch.tensor([[0, 1], [-1, -100]])).tolist() == [[2.0, 0.5], [0.0, 0.0]]
+        assert loss(several[0], [[0, 1], [-1]], lengths=[1, 1]).tolist() == [0.0, 0.5]
+
+    def test_errors(self) -> None:
+        with pytest.raises(ValueError, match=r"reference\[0\] has 1 partners, but the answer has 2"):
+            sl.PairErrors()([[0, 1]], [[0]])
+        with pytest.raises(ValueError, match="got 2 references for 1 answers"):
+            sl.PairErrors()([[0, 1]], [[0], [1]])
+        with pytest.raises(ValueError, match="miss: got -1"):
+            sl.PairErrors(-1.0)

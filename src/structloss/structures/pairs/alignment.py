@@ -187,7 +187,8 @@ class Alignment(Structure):
             total = total + torch.where(first, wide(opens), 0).sum(2)
             total = total + torch.where(unpaired & ~first, wide(extends), 0).sum(2)
         possible = (total > -math.inf) & ~(p.must & ~paired).any(2)
-        return torch.where(possible, total, -math.inf).to(p.match.dtype)
+        value: Tensor = torch.where(possible, total, -math.inf).to(p.match.dtype)
+        return value
 
     def _log_partition(self) -> Tensor:
         return (native_engine if is_native(self.device) else torch_engine).log_partition(self._parts)
