@@ -153,7 +153,7 @@ class TestAlignment(StructureSuite):
 class TestAlignmentAlone:
     def test_its_sizes_are_named(self) -> None:
         s = sl.Alignment(torch.zeros(2, 3, 4), -1.0, mode="local", lengths=([3, 1], [2, 4]))
-        assert repr(s) == 'Alignment(batch=2, x=3, y=4, mode="local", torch.float32, cpu)'
+        assert repr(s) == "Alignment(batch=2, x=3, y=4, mode=local, torch.float32, cpu)"
         assert [x.tolist() for x in s.lengths] == [[3, 1], [2, 4]]
         assert s[1].lengths[1].tolist() == [4]
 
@@ -247,7 +247,7 @@ class TestAlignmentAlone:
                 torch.tensor([[1, 1, 2], [0, 1, 2]]))),
             ("reference: example 1 pairs x_2 with 4, but wanted", lambda m: sl.Alignment(m, 0.0).given(
                 [[0, 1, 2], [-1, -100, 4]])),
-            (r"reference: reference\[0\] has 2 partners, but x has 3", lambda m: sl.Alignment(m, 0.0).given(
+            (r"reference\[0\] has 2 entries, but example 0 has 3 positions of x", lambda m: sl.Alignment(m, 0.0).given(
                 [[0, 1], [0, 1]])),
             ("reference: got sets of partners", lambda m: sl.Alignment(m, 0.0).augment(
                 sl.PairErrors(), torch.ones(2, 3, 5) > 0)),

@@ -1,18 +1,16 @@
 """Alignment: who pairs with whom in two sequences, with affine gaps, globally or locally."""
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from structloss.losses import LocalLoss, Loss
-from structloss.losses.references import UNKNOWN, Labels, Positions, as_aligned, as_lengths, as_padded, is_sets
-from structloss.structures.base import Found, Strata, Structure
+from structloss.losses.references import UNKNOWN, Labels, Positions, as_aligned, as_lengths, as_rows, is_sets
+from structloss.structures.base import Engine, Parted, Strata
 from structloss.structures.checks import check_over, check_scale, check_shape
 from structloss.structures.engine import is_native
 from structloss.structures.pairs import native_engine, torch_engine
@@ -24,10 +22,10 @@ from structloss.structures.tensors import wide
 Gap = float | Tensor
 Lengths = Tensor | Sequence[int] | None
 _AXES = {"match": "BNM", "gap_open[0]": "BN", "gap_extend[0]": "BN", "gap_open[1]": "BM", "gap_extend[1]": "BM"}
-_MOST_NUMBERS = 1 << 26  # that a search for strata may keep, 512 MiB
+_MOST_VALUES, _MOST_NUMBERS = 1 << 12, 1 << 26  # of a loss, and that a search for strata may keep, 512 MiB
 
 
-class Alignment(Structure):
+class Alignment(Parted):
     r"""A batch of pairs of sequences x and y, aligned: monotone sets of pairs (i, j), gaps scored affinely.
 
     The outputs are, for each position i of x, its partner in y or -1: partners grow. A *gap* is a longest run of
@@ -105,37 +103,14 @@ class Alignment(Structure):
         constant, must = own[0].new_zeros(batch, 1), torch.zeros_like(x)
         self._parts = Parts(own[0], own[1], own[2], own[3], own[4], constant, n, m, must, mode == "local")
 
-    def _like(self, parts: Parts) -> Self:
-        structure = copy.copy(self)
-        structure._parts = parts
-        return structure
-
-    def __repr__(self) -> str:
-        p = self._parts
-        batch, N, M = p.match.shape
-        mode = "local" if p.local else "global"
-        return f'Alignment(batch={batch}, x={N}, y={M}, mode="{mode}", {p.match.dtype}, {p.match.device})'
-
     @property
     def lengths(self) -> tuple[Tensor, Tensor]:
         """Of x and of y, (B,) each."""
-        return self._parts.n, self._parts.m
+        return self._parts.lengths, self._parts.m
 
-    @property
-    def _batch(self) -> int:
-        return self._parts.match.shape[0]
-
-    @property
-    def _potentials(self) -> tuple[Tensor, ...]:
-        return self._parts.potentials
-
-    def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
-        given = iter(potentials)
-        return self._like(self._parts.map(lambda _: next(given)))
-
-    def __getitem__(self, examples: int | slice | Tensor) -> Self:
-        """Some of the examples, as a batch of their own."""
-        return self._like(self._parts.examples(self._example_numbers(examples)))
+    def _sizes(self) -> dict[str, object]:
+        _, N, M = self._parts.match.shape
+        return {"x": N, "y": M, "mode": "local" if self._parts.local else "global"}
 
     def _choices(self, y: Tensor, name: str) -> Tensor:
         p = self._parts
@@ -147,7 +122,8 @@ class Alignment(Structure):
     @property
     def _within(self) -> Tensor:
         """Which positions of x there are, (B, N)."""
-        return torch.arange(self._parts.match.shape[1], device=self.device) < self._parts.n[:, None]
+        within: Tensor = torch.arange(self._parts.match.shape[1], device=self.device) < self._parts.lengths[:, None]
+        return within
 
     def _check_partners(self, y: Tensor, wrong: Tensor, name: str, rest: str) -> None:
         """Raise where partners (..., B, N) are wrong, do not grow, or are beyond the length of y."""
@@ -177,7 +153,7 @@ class Alignment(Structure):
         partners = torch.zeros((*choices.shape[:2], M + 1), dtype=torch.bool, device=choices.device)
         partners = partners.scatter(2, torch.where(paired, choices, M), True)[..., :M]
         for there, opens, extends, length in (
-            (paired, p.x_open, p.x_extend, p.n),
+            (paired, p.x_open, p.x_extend, p.lengths),
             (partners, p.y_open, p.y_extend, p.m),
         ):
             unpaired = ~there & (torch.arange(there.shape[2], device=length.device) < length[:, None])
@@ -190,17 +166,9 @@ class Alignment(Structure):
         value: Tensor = torch.where(possible, total, -math.inf).to(p.match.dtype)
         return value
 
-    def _log_partition(self) -> Tensor:
-        return (native_engine if is_native(self.device) else torch_engine).log_partition(self._parts)
-
-    def _marginals(self) -> Tensor:
-        return native_engine.marginals(self._parts) if is_native(self.device) else super()._marginals()
-
-    def _best(self, k: int) -> Found:
-        return native_engine.best(self._parts, k)
-
-    def _draw(self, n: int, generator: torch.Generator | None) -> Found:
-        return native_engine.draw(self._parts, n, generator)
+    @property
+    def _engine(self) -> Engine[Parts]:
+        return native_engine if is_native(self.device) else torch_engine
 
     def _single(self) -> Tensor | None:
         return None if self._parts.only is None else self._parts.only[None]
@@ -209,7 +177,7 @@ class Alignment(Structure):
         p, f = self._parts, other._parts
         if p.match.shape != f.match.shape or p.local != f.local:
             raise ValueError(f"other: got {other!r}, but wanted the sizes and the mode of {self!r}")
-        if (p.n != f.n).any() or (p.m != f.m).any():
+        if (p.lengths != f.lengths).any() or (p.m != f.m).any():
             raise ValueError("other: got other lengths, but two structures are compared over the same outputs")
 
     def _expectation(self, other: Self) -> Tensor:
@@ -229,26 +197,15 @@ class Alignment(Structure):
             )
         check_over(loss, "pairs", self)
         p = self._parts
-        return loss.costs_of(self._reference(reference), p.n, p.match.shape[2] + 1, dtype)
+        return loss.costs_of(self._reference(reference), p.lengths, p.match.shape[2] + 1, dtype)
 
     def _reference(self, reference: Labels) -> Tensor:
         """Partners (B, N), -1 for none and UNKNOWN; or booleans (B, N, M + 1)."""
         p = self._parts
-        batch, N, M = p.match.shape
+        _, N, M = p.match.shape
         if is_sets(reference):
-            return as_aligned(reference, Positions(p.n, N), M + 1)
-        given, own = as_padded(reference, "reference", self.device)
-        if own is not None and own.shape == p.n.shape:
-            if (own != p.n).any():
-                b = int((own != p.n).int().argmax())
-                raise ValueError(
-                    f"reference: reference[{b}] has {int(own[b])} partners, but x has {int(p.n[b])} positions"
-                )
-            given = torch.nn.functional.pad(given, (0, N - given.shape[1]), value=-1)
-        if given.shape != (batch, N):
-            raise ValueError(
-                f"reference: got shape {tuple(given.shape)}, but wanted {(batch, N)}, or a list of {batch}"
-            )
+            return as_aligned(reference, Positions(p.lengths, N), M + 1)
+        given = as_rows(reference, p.lengths, N, "reference", "positions of x")[0]
         given = torch.where(self._within, given, -1)
         self._check_partners(given, (given < -1) & (given != UNKNOWN), "reference", f"-1 for none, {UNKNOWN}: unknown")
         return given
@@ -300,25 +257,16 @@ class Alignment(Structure):
             )
         )
 
-    def strata(self, loss: Loss, reference: Any, lowest: bool = False) -> Strata:
-        """The best output at each value of loss(y, reference), or the one of lowest score.
-
-        With V values, V times the time and memory of `argmax()`; an error where that is more than 512 MiB an example.
-        """
-        p = (self.detach()._times(-1.0) if lowest else self)._parts
-        batch, N, M = p.match.shape
+    def _strata(self, loss: Loss, reference: Any) -> Strata:
+        p, (_, N, M) = self._parts, self._parts.match.shape
         costs = self._costs(loss, reference, torch.float64)
         beyond = torch.arange(M + 1, device=self.device) >= p.m[:, None]
         costs = torch.where(beyond[:, None], costs[..., -1:], costs)
-        sums = sums_of(costs, p.n, max(2, _MOST_NUMBERS // (4 * (N + 1) * (M + 1))), "positions of x")
-        widest = int(sums.sizes.max(initial=1))
-        following = np.full((batch, N, widest, M + 1), -1, np.int16)
-        for b, i in np.ndindex(batch, N):
-            size = int(sums.sizes[b, i])
-            following[b, i, :size] = sums.next_state[b, i][sums.cost_class[b, i] * size + np.arange(size)[:, None]]
-        with torch.no_grad():
-            found = native_engine.strata(p, following)
-        return Strata(torch.from_numpy(sums.values[:, :widest].T).to(p.match), self._outputs(*found), found.exists)
+        most = max(2, min(_MOST_VALUES, _MOST_NUMBERS // (4 * (N + 1) * (M + 1))))
+        sums = sums_of(costs, p.lengths, most, "positions of x")
+        following = sums.following()
+        values = torch.from_numpy(sums.values[:, : following.shape[2]].T).to(p.match)
+        return Strata(values, *native_engine.strata(p, following))
 
 
 def _gaps(name: str, gaps: Gap | tuple[Gap, Gap], match: Tensor) -> dict[str, Tensor]:

@@ -29,7 +29,7 @@ def _solve(p: Parts) -> derivatives.Solve:
         potentials: Sequence[NDArray[Any] | None], needs: Sequence[bool]
     ) -> tuple[NDArray[Any], Sequence[NDArray[Any]]]:
         scores = scores_of([x for x in potentials if x is not None])
-        value, own = np.empty(len(p.n), scores.match.dtype), scores
+        value, own = np.empty(len(p.lengths), scores.match.dtype), scores
         if any(needs):
             own = pairs.Scores._make(np.zeros(x.shape, x.dtype) for x in scores)
         _run(pairs.log_partition, p, 3 if any(needs) else 1, scores, p.sizes, any(needs), value, own)
@@ -41,13 +41,6 @@ def _solve(p: Parts) -> derivatives.Solve:
 def log_partition(p: Parts) -> Tensor:
     """log Z, (B,)."""
     return derivatives.known(_solve(p), p.potentials)
-
-
-def marginals(p: Parts) -> Tensor:
-    """The probability that i and j are a pair, (B, N, M)."""
-    own = _solve(p)(p.scores, (True,))[1][0]
-    assert own is not None
-    return derivatives.once_only(torch.from_numpy(own).to(p.match.dtype), p.potentials)
 
 
 def expectation(p: Parts, f: Parts) -> Tensor:

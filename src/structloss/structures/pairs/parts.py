@@ -23,8 +23,8 @@ class Parts:
     y_open: Tensor  # (B, M)
     y_extend: Tensor  # (B, M)
     constant: Tensor  # (B, 1), of every alignment
-    n: Tensor  # (B,)
-    m: Tensor  # (B,)
+    lengths: Tensor  # (B,), of x
+    m: Tensor  # (B,), of y
     must: Tensor  # (B, N), whether this position of x must have a partner
     local: bool
     only: Tensor | None = None  # the partners (B, N) of the one alignment that is left, where a reference says all
@@ -43,7 +43,7 @@ class Parts:
 
     def examples(self, index: Tensor) -> Self:
         """Some of the examples."""
-        return self.map(lambda x: x[index], (*_POTENTIALS, "n", "m", "must", "only"))
+        return self.map(lambda x: x[index], (*_POTENTIALS, "lengths", "m", "must", "only"))
 
     @property
     def bounds(self) -> tuple[Tensor, Tensor]:
@@ -55,7 +55,7 @@ class Parts:
     @property
     def sizes(self) -> Sizes:
         """As the kernels read it."""
-        n, m, first, last = (x.cpu().contiguous().numpy() for x in (self.n, self.m, *self.bounds))
+        n, m, first, last = (x.cpu().contiguous().numpy() for x in (self.lengths, self.m, *self.bounds))
         return Sizes(n, m, first, last, self.local)
 
     @property

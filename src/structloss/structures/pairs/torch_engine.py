@@ -5,6 +5,8 @@ import math
 import torch
 from torch import Tensor
 
+from structloss.structures.pairs.native_engine import best as best  # searches and draws are compiled, on the CPU
+from structloss.structures.pairs.native_engine import draw as draw
 from structloss.structures.pairs.parts import Parts
 from structloss.structures.tensors import logsumexp, wide
 
@@ -27,7 +29,7 @@ def log_partition(p: Parts) -> Tensor:
         torch.nn.functional.pad(x, (0, 1)) for x in (x_open, x_extend, y_open, y_extend)
     )
     first, last = p.bounds
-    i, n, m = torch.arange(N + 1, device=p.n.device), p.n[:, None], p.m[:, None]
+    i, n, m = torch.arange(N + 1, device=p.lengths.device), p.lengths[:, None], p.m[:, None]
     paired = in_x = in_y = following = torch.full_like(x_open, -math.inf)  # of d + 1; following: paired of d + 2
     ends = torch.where((i > last[:, None]) & (i <= n), 0.0, -math.inf).to(match)
     begins = []
