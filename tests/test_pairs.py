@@ -157,6 +157,16 @@ class TestAlignmentAlone:
         assert [x.tolist() for x in s.lengths] == [[3, 1], [2, 4]]
         assert s[1].lengths[1].tolist() == [4]
 
+    def test_partners_are_decoded_and_have_a_minimum_risk(self) -> None:
+        s = sl.Alignment(torch.randn(2, 3, 4), -1.0, lengths=([3, 2], [2, 4]))
+        for y, row, n in zip(s.decode(), s.argmax().tolist(), (3, 2), strict=True):
+            assert y == row[:n]
+        found = sl.mbr(s, sl.PairErrors(), candidates=100)
+        for b, (y, sizes) in enumerate(zip(found.strings, ((3, 2), (2, 4)), strict=True)):
+            own = [s[b].expected(sl.PairErrors(), [z]).item() for z in alignments(*sizes)]
+            assert found.risks[b].item() == pytest.approx(s[b].expected(sl.PairErrors(), [y]).item(), abs=1e-5)
+            assert found.risks[b].item() <= min(own) + 1e-5
+
     def test_a_sum_counts_every_alignment_once(self, engine: str) -> None:
         for n, m in ((0, 0), (0, 3), (3, 0), (1, 1), (4, 6)):
             for mode in ("global", "local"):

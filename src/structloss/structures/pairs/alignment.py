@@ -58,15 +58,15 @@ class Alignment(Parted):
 
     Outputs are int64 (B, N). A reference is the same, or a list of each example's; -100 is unknown, and -1 says that a
     position has no partner, at the end of a row too; booleans (B, N, M + 1) say which partners each position may have,
-    none being the last. `decode` gives lists of pairs. `marginals()` is the probability of each pair, (B, N, M), the
+    none being the last. `decode` gives them as lists. `marginals()` is the probability of each pair, (B, N, M), the
     soft alignment. bfloat16 and float16 are computed and returned in float32.
 
     Example:
         >>> import torch, structloss as sl
         >>> match = torch.tensor([[[2., 0., 0.], [0., 0., 2.]]])  # B = 1, N = 2, M = 3
         >>> alignment = sl.Alignment(match, gap_open=-1., gap_extend=-0.5)
-        >>> alignment.argmax(), alignment.max(), alignment.decode()
-        (tensor([[0, 2]]), tensor([3.]), [[(0, 0), (1, 2)]])
+        >>> alignment.argmax(), alignment.max()
+        (tensor([[0, 2]]), tensor([3.]))
         >>> alignment.log_partition()  # of ten alignments
         tensor([3.2969])
         >>> alignment.augment(sl.PairErrors(), [[0, -1]], scale=-4.).argmax()
@@ -140,9 +140,9 @@ class Alignment(Parted):
     def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
         return torch.where(exists[:, :, None], choices, -1)
 
-    def _strings(self, y: Tensor) -> list[list[Any]]:
-        """The pairs."""
-        return [[(i, j) for i, j in enumerate(row) if j >= 0] for row in y.tolist()]
+    def _strings(self, y: Tensor) -> list[list[int]]:
+        """The partners of each example's own positions."""
+        return [row[:n] for row, n in zip(y.tolist(), self._parts.lengths.tolist(), strict=True)]
 
     def _score(self, choices: Tensor) -> Tensor:
         p = self._parts

@@ -52,4 +52,4 @@ def log_partition(p: Parts) -> Tensor:
         value = logsumexp(torch.cat([starts, empty[:, None]], 1), 1)
     else:
         value = paired[:, 0]
-    return (value + constant[:, 0]).to(p.match.dtype)
+    return torch.where(value > -math.inf, value + constant[:, 0], value).to(p.match.dtype)
