@@ -13,8 +13,8 @@ from structloss.losses.references import UNKNOWN, Labels, as_padded, as_position
 class PairErrors(LocalLoss, name="pair-errors"):
     r"""How many pairs of the reference the answer lacks, and how many it has that the reference lacks.
 
-    .. math:: L(y, r) = \text{miss} \cdot \#\{(i, j) \in r \setminus y\}
-              + \text{false\_alarm} \cdot \#\{(i, j) \in y \setminus r\}
+    .. math:: L(y, r) = \text{miss} \sum_{(i, j) \in r} 1[(i, j) \notin y]
+              + \text{false alarm} \sum_{(i, j) \in y} 1[(i, j) \notin r]
 
     Answers and references are partners (B, N): of each position of x the position of y that it pairs with, or -1. A
     position that pairs with another than the reference says costs both. Where the reference is unknown (-100), nothing.
