@@ -167,6 +167,8 @@ class EditDistance(AlignmentLoss, name="edit"):
         cap: tell losses apart up to so much above the reference's own, L' = min(L, L(r, r) + cap). The machine is then
             linear in the length: some 3 / 9 / 18 / 45 / 98 states a position for unit costs and cap 2 to 6.
         max_states: raise `TooManyStatesError` rather than build a larger machine.
+        normalize: divide by the number of the reference's labels, or by 1 where it has none: an error rate. The cap
+            counts errors, before that.
         gap_open, gap_extend: affine costs, in place of `insertion` and `deletion`: k labels that are inserted in a row,
             or deleted, cost gap_open + (k - 1) * gap_extend. With both equal to c it is insertion=deletion=c. They are
             given together, gap_extend at most gap_open. Their machine is some times larger.
@@ -200,13 +202,18 @@ class EditDistance(AlignmentLoss, name="edit"):
         deletion: float = 1.0,
         cap: float | None = None,
         max_states: int = MAX_STATES,
+        normalize: bool = False,
         gap_open: float | None = None,
         gap_extend: float | None = None,
     ) -> None:
         super().__init__(0.0, substitution, insertion, deletion, cap, max_states, gap_open, gap_extend)
+        self.normalize = normalize
 
     def __repr__(self) -> str:
-        return f"EditDistance(substitution={_shown(self.substitution)}, {self._shown_gaps}, cap={self.cap})"
+        return (
+            f"EditDistance(substitution={_shown(self.substitution)}, {self._shown_gaps}, cap={self.cap}"
+            f"{', normalize=True' if self.normalize else ''})"
+        )
 
 
 class SmithWaterman(AlignmentLoss, name="smith-waterman"):
