@@ -238,7 +238,7 @@ class Alignment(Parted):
         Example:
             >>> import torch, structloss as sl
             >>> sl.Alignment(torch.zeros(1, 3, 3), gap_open=-1.).given([[1, -100, -1]]).argmax()
-            tensor([[1, 2, -1]])
+            tensor([[ 1,  2, -1]])
         """
         p, wanted = self._parts, self._reference(reference)
         M, sets = p.match.shape[2], wanted.dtype == torch.bool
