@@ -10,6 +10,7 @@ from structloss.losses.hamming import Hamming
 from structloss.losses.local import LocalLoss
 from structloss.losses.machine import MachineLoss
 from structloss.losses.ngram import NGram
+from structloss.losses.pairs import PairErrors
 from structloss.losses.rational import RationalLoss
 from structloss.losses.tropical import TropicalLoss
 from structloss.losses.word_errors import WordErrors
@@ -28,6 +29,7 @@ __all__ = [
     "Loss",
     "MachineLoss",
     "NGram",
+    "PairErrors",
     "RationalLoss",
     "SmithWaterman",
     "TropicalLoss",
