@@ -163,7 +163,9 @@ def as_padded(labels: Labels, name: str, device: torch.device | None = None) -> 
 def as_rows(labels: Labels, sizes: Tensor, width: int, name: str, of: str | None = None) -> tuple[Tensor, bool]:
     """Rows (B, width) of a tensor, or of lists of each example's size, padded with -1; and whether they were lists."""
     padded, own = as_padded(labels, name, sizes.device)
-    if own is not None and own.shape == sizes.shape:
+    if own is not None:
+        if len(own) != len(sizes):
+            raise ValueError(f"{name}: got {len(own)} sequences, but the batch has {len(sizes)}")
         if (own != sizes).any():
             b = int((own != sizes).int().argmax())
             got, size = int(own[b]), int(sizes[b])
