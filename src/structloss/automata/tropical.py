@@ -115,6 +115,15 @@ class TropicalAutomaton(OpenAutomaton):
         subsumption.worst_completions(self.acceptor, length, worst)
         return self._least(states, self._limits.completion[0]), self._least(states, worst[length])
 
+    def _losses_within(self, first: int, length: int) -> tuple[Floats, Floats]:
+        states, none = np.arange(first, self.num_states), np.zeros((0, len(self._stop)))
+        worst = none
+        if math.isinf(self.cap):  # else the cap is the most
+            worst = np.empty((length + 1, len(self._stop)))
+            subsumption.worst_completions(self.acceptor, length, worst)
+        worst = worst.max(0, initial=-math.inf) if len(worst) else np.full(len(self._stop), math.inf)
+        return self._least(states, self._limits.completion[0]), self._least(states, worst)
+
 
 def edit_limits(acceptor: Acceptor, insertion: float, deletion: float) -> Limits:
     """Those of an edit distance whose costs are not negative, in closed form.

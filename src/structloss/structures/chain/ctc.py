@@ -1,6 +1,7 @@
 """CTC: a label or a blank for each frame, and the string that is left without repeats and blanks."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from structloss.automata import OpenAutomaton
 from structloss.kernels import ctc
 from structloss.kernels.types import Array
 from structloss.kernels.workers import map_in_threads, run
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import Labels, String, as_positions
+from structloss.structures.base import Found
+from structloss.structures.chain import ctc_maxima, native_engine
 from structloss.structures.chain.linear import LinearChain
 from structloss.structures.chain.machines import MachineBatch, Source
 from structloss.structures.chain.native_engine import raise_for
@@ -93,6 +97,32 @@ class CTC(LinearChain):
         solve = None if machine is None or source is None else self._solve(source, machine.scale)
         return super()._log_partition() if solve is None else known(solve, [self._parts.unary])
 
+    def _machines_apart(self) -> tuple[Sequence[OpenAutomaton], float] | None:
+        """The machine of each example, which reads what paths write, and the scale; None where there are only products."""
+        machine = self._parts.machine
+        if machine is None or machine.batch.source is None or not self._native or torch.compiler.is_compiling():
+            return None
+        loss, references = machine.batch.source
+        return [loss.open(r, self.num_labels, absolute=False) for r in references], machine.scale
+
+    def _best(self, k: int) -> Found:
+        apart = self._machines_apart() if k == 1 else None
+        if apart is None:
+            return super()._best(k)
+        assert self._parts.machine is not None and self._parts.machine.batch.source is not None
+        (scores, *_), lengths = self._parts.arrays, self.lengths.numpy()
+        loss, references = self._parts.machine.batch.source
+        if isinstance(loss, Agreement) and _all_known(references):
+            return ctc_maxima.best_aligned(scores, lengths, references, self._blank)
+        return ctc_maxima.best(scores, lengths, *apart, self._blank)
+
+    def _score(self, choices: Tensor) -> Tensor:
+        apart = self._machines_apart()
+        if apart is None:
+            return super()._score(choices)
+        add = partial(ctc_maxima.add_losses, *apart, self._blank, self.lengths.numpy())
+        return native_engine.score(self._parts, choices, add)
+
     def expected(self, loss: Loss, reference: Any) -> Tensor:
         """E[loss of what is written], exactly. (B,). Cost T * S * C."""
         solve = None
@@ -108,7 +138,7 @@ class CTC(LinearChain):
         """
         loss, references = source
         lengths, C = self.lengths.tolist(), self.num_labels
-        if isinstance(loss, Agreement) and all(r.ndim == 1 and (r >= 0).all() for r in references):
+        if isinstance(loss, Agreement) and _all_known(references):
             steps = 4 * C + 12 * (1 + max(map(len, references), default=0))
             return self._solved(ctc.alignments, steps, *_in_a_row(references, np.zeros(0, np.int64)), self._blank)
 
@@ -148,6 +178,11 @@ class CTC(LinearChain):
             return value, [gradient]
 
         return solve
+
+
+def _all_known(references: Sequence[String]) -> bool:
+    """Whether they are labels, none of which is unknown or one of a set."""
+    return all(r.ndim == 1 and (r >= 0).all() for r in references)
 
 
 def _in_a_row(parts: Sequence[Array], nothing: Array) -> tuple[Array, Ints]:
