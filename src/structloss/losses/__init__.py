@@ -11,6 +11,7 @@ from structloss.losses.local import LocalLoss
 from structloss.losses.machine import MachineLoss
 from structloss.losses.ngram import NGram
 from structloss.losses.rational import RationalLoss
+from structloss.losses.references import without_padding
 from structloss.losses.tropical import TropicalLoss
 
 __all__ = [
@@ -33,4 +34,5 @@ __all__ = [
     "cache_info",
     "clear_cache",
     "set_cache_limit",
+    "without_padding",
 ]

@@ -17,13 +17,13 @@ from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import Labels, String, as_positions
 from structloss.structures.base import Found
-from structloss.structures.chain import ctc_maxima, native_engine
+from structloss.structures.chain import ctc_maxima, ctc_strings, native_engine
 from structloss.structures.chain.linear import LinearChain
 from structloss.structures.chain.machines import MachineBatch, Source
 from structloss.structures.chain.native_engine import raise_for
 from structloss.structures.chain.parts import Parts
 from structloss.structures.chain.writers import Collapse
-from structloss.structures.checks import at_least_float32, check_floating
+from structloss.structures.checks import at_least_float32, check_count, check_floating
 from structloss.structures.derivatives import Solve, known
 
 Ints = NDArray[np.int64]
@@ -42,9 +42,11 @@ class CTC(LinearChain):
     exactly, without an n-best list.
 
     With C labels and S states of the loss machine, `log_partition()` of an augmented CTC and `expected()` cost
-    T * S * C in the native engine, as the label before is summed out; every other operation on an augmented CTC, and
-    the torch engine, walk the whole product, T * S * C * C; so do sums where scale * loss spans more than 200 nats or
-    some string is outside the loss, with the same result. `given(reference).log_partition()` costs T * (2n + 1).
+    T * S * C in the native engine, as the label before is summed out. `max()` and `argmax()` search: they leave out
+    what is proved not to be best, and find the states of the machine as they come to them, at most T * S * C. Every
+    other operation on an augmented CTC, and the torch engine, walk the whole product, T * S * C * C; so do sums where
+    scale * loss spans more than 200 nats or some string is outside the loss, and maxima with two losses, with the same
+    result. `given(reference).log_partition()` and its `max()` cost T * (2n + 1).
 
     Args:
         log_probs: floating-point (B, T, C). They need not be normalised: log_partition() is what they sum up to.
@@ -85,7 +87,10 @@ class CTC(LinearChain):
                 string = np.where(blank, -1, string)
                 strings[b] = np.take_along_axis(string, np.argsort(string < 0, axis=1, kind="stable"), 1)
             elif blank.any():
-                raise ValueError(f"reference: reference[{b}] has the blank, {self._blank}; wanted labels without it")
+                raise ValueError(
+                    f"reference: reference[{b}] has the blank, {self._blank}; wanted labels without it; padding is -1 "
+                    "or -100 at the end of a row, or take lists: structloss.without_padding(targets, target_lengths)"
+                )
         return strings
 
     def _compile(self, batch: MachineBatch) -> None:
@@ -102,8 +107,7 @@ class CTC(LinearChain):
         machine = self._parts.machine
         if machine is None or machine.batch.source is None or not self._native or torch.compiler.is_compiling():
             return None
-        loss, references = machine.batch.source
-        return [loss.open(r, self.num_labels, absolute=False) for r in references], machine.scale
+        return machine.batch.open_machines(self.num_labels), machine.scale
 
     def _best(self, k: int) -> Found:
         apart = self._machines_apart() if k == 1 else None
@@ -122,6 +126,43 @@ class CTC(LinearChain):
             return super()._score(choices)
         add = partial(ctc_maxima.add_losses, *apart, self._blank, self.lengths.numpy())
         return native_engine.score(self._parts, choices, add)
+
+    def topk_strings(self, k: int, limit: int = 50_000) -> tuple[Tensor, list[list[list[int]]]]:
+        """The log-probabilities (k, B) of the k most probable different strings of each example, and these; exact.
+
+        A string is worth all paths that write it. Best first, of equals the lexicographically smaller string first;
+        -inf where there are fewer. The log-probabilities are differentiable. Best-first search over beginnings,
+        each with a bound on what any string is worth that begins so: the list is proved to be right, or there is an
+        error. Cost: T * C for each beginning that is continued, and T * C * C for the bounds, at most 256 labels being
+        told apart there.
+
+        Args:
+            k: how many strings.
+            limit: of the beginnings that are continued for an example; more are a ValueError.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> frames = torch.tensor([[[0.6, 0.4], [0.6, 0.4]]]).log()
+            >>> scores, strings = sl.CTC(frames).topk_strings(2)
+            >>> strings, scores.exp()[:, 0]  # the best path is two blanks, with 0.36
+            ([[[1], []]], tensor([0.6400, 0.3600]))
+        """
+        check_count(k, "k")
+        check_count(limit, "limit")
+        if self._parts.machine is not None:
+            raise NotImplementedError("topk_strings: a CTC with a loss has none; ask the CTC before augment or given")
+        rows = self._parts.unary.detach().cpu().numpy()  # type: ignore[union-attr]
+        found = [
+            ctc_strings.best_strings(row[:length], self._blank, k, limit)
+            for row, length in zip(rows, self.lengths.tolist(), strict=True)
+        ]
+        total = self.log_partition()
+        scores = []
+        for i in range(k):
+            exists = torch.tensor([i < len(strings) for strings in found], device=self.device)
+            own = self.given([strings[i] if i < len(strings) else () for strings in found]).log_partition()
+            scores.append(torch.where(exists, own - torch.where(exists, total, 0), -torch.inf))
+        return torch.stack(scores), [[list(string) for string in strings] for strings in found]
 
     def expected(self, loss: Loss, reference: Any) -> Tensor:
         """E[loss of what is written], exactly. (B,). Cost T * S * C."""
