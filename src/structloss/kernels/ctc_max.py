@@ -1,8 +1,8 @@
 r"""CTC: the best path to one string, and the best path by its score and scale times what a loss machine says of it.
 
-The second is a search over product states, a state of the machine and the last frame's label, frame by frame. Scores are
-relative to each frame's best, so that the rest of a path adds at most 0, and the machine at most gain[s]. Kept is what
-may still come to the `bar`:
+The second is a search over product states, a state of the machine and the last frame's label, frame by frame. Scores
+are relative to each frame's best, so that the rest of a path adds at most 0, and the machine at most gain[s]. Kept is
+what may still come to the `bar`:
 
     score so far + gain[s] >= bar.
 
@@ -241,7 +241,7 @@ def search(
             x = score[e] + (scores[t, c] - top[t])
             if x + gain[s] < need or x == -np.inf:
                 continue
-            if E + 1 > room or E - begin[t + 1] + 1 > half:
+            if room < E + 1 or E - begin[t + 1] + 1 > half:
                 return NO_ROOM
             repeat[e] = find(s, c, x, C, stamp, E, key, entry, stamps, state, last, score)
             E = max(E, repeat[e] + 1)

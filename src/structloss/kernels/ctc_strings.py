@@ -1,8 +1,8 @@
 r"""CTC: the probabilities of strings that begin alike, one label after the other, in logarithms.
 
 Of a string w, ending(t, 0) and ending(t, 1) are the logs of the sums over the first t frames of paths that write w and
-end with a blank, or with the last label of w. With M(t, c) at least what any one string has that the frames from t on go
-on to write after a last label c, no string that begins with w c is worth more than
+end with a blank, or with the last label of w. With M(t, c) at least what any one string has that the frames from t on
+go on to write after a last label c, no string that begins with w c is worth more than
 
     sum over t of p(t, c) * (paths of the first t frames that write w, and may go on to write c) * M(t + 1, c).
 
@@ -68,12 +68,18 @@ _TINY = 1e-280  # relative to a frame's largest M: what is smaller counts as thi
 
 @exact_kernel
 def most_ahead(p: Array, blank: int, kept: Ints, out: Array) -> None:
-    """out (T + 1, C) = log M, with all labels but the `kept` (L,) and the blank taken together. Cost T * (C + L * L)."""
+    """out (T + 1, C) = log M, all labels but the blank and the `kept` (L,) taken together. Cost T * (C + L * L)."""
     (T, C), L = p.shape, kept.shape[0]
     own = np.full(C, L)
     for i in range(L):
         own[kept[i]] = i
-    q, most, ends, from_blank, following = np.empty(L + 1), np.ones(L + 1), np.ones(L + 1), np.zeros(L + 1), np.zeros(L + 1)
+    q, most, ends, from_blank, following = (
+        np.empty(L + 1),
+        np.ones(L + 1),
+        np.ones(L + 1),
+        np.zeros(L + 1),
+        np.zeros(L + 1),
+    )
     after = np.zeros((L + 1, L + 1))  # next, of c and d
     end_blank, offset = 1.0, 0.0
     for c in range(C):

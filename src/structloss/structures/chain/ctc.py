@@ -103,7 +103,7 @@ class CTC(LinearChain):
         return super()._log_partition() if solve is None else known(solve, [self._parts.unary])
 
     def _machines_apart(self) -> tuple[Sequence[OpenAutomaton], float] | None:
-        """The machine of each example, which reads what paths write, and the scale; None where there are only products."""
+        """Each example's machine, which reads what paths write, and the scale; None where there are only products."""
         machine = self._parts.machine
         if machine is None or machine.batch.source is None or not self._native or torch.compiler.is_compiling():
             return None
@@ -113,9 +113,10 @@ class CTC(LinearChain):
         apart = self._machines_apart() if k == 1 else None
         if apart is None:
             return super()._best(k)
-        assert self._parts.machine is not None and self._parts.machine.batch.source is not None
-        (scores, *_), lengths = self._parts.arrays, self.lengths.numpy()
-        loss, references = self._parts.machine.batch.source
+        machine, (scores, *_), lengths = self._parts.machine, self._parts.arrays, self.lengths.numpy()
+        assert machine is not None
+        assert machine.batch.source is not None
+        loss, references = machine.batch.source
         if isinstance(loss, Agreement) and _all_known(references):
             return ctc_maxima.best_aligned(scores, lengths, references, self._blank)
         return ctc_maxima.best(scores, lengths, *apart, self._blank)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from structloss.automata import OpenAutomaton
 from structloss.automata.automaton import SMALLER, TooManyStatesError
-from structloss.automata.open import Floats, Ints, grown
+from structloss.automata.open import Floats, Ints
 from structloss.kernels import ctc_max
 from structloss.kernels.ctc_max import Lookup, Open, Trellis
 from structloss.kernels.types import Array
@@ -147,7 +146,9 @@ class _Search:
             if status == ctc_max.NO_ROOM:
                 limit = machine.max_states * scores.shape[1]
                 if self._entries > limit:
-                    raise TooManyStatesError(f"max_states: the search for the best path passed {limit} states; {SMALLER}")
+                    raise TooManyStatesError(
+                        f"max_states: the search for the best path passed {limit} states; {SMALLER}"
+                    )
                 self._more_room()
                 continue
             asked = self._asked[: at[ctc_max.ASKED]]

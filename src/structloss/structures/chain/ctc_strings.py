@@ -16,8 +16,8 @@ String = tuple[int, ...]
 def best_strings(scores: Array, blank: int, k: int, limit: int) -> list[String]:
     """The k most probable strings of one example (T, C), best first, of equals the lexicographically smaller first.
 
-    What is begun is worth a bound that no string exceeds which begins so (`kernels.ctc_strings`): when a string that ends
-    is worth more than all that is begun, it is the next best. Cost T * C for each beginning that is continued.
+    What is begun is worth a bound that no string exceeds which begins so (`kernels.ctc_strings`): when a string that
+    ends is worth more than all that is begun, it is the next best. Cost T * C for each beginning that is continued.
     """
     T, C = scores.shape
     p = np.empty((T, C))
