@@ -111,6 +111,8 @@ class CTC(LinearChain):
 
     def _best(self, k: int) -> Found:
         apart = self._machines_apart() if k == 1 else None
+        if apart is None and k == 1 and self._parts.machine is None and self._native and not self._opaque:
+            return ctc_maxima.best_labels(self._parts.arrays.unary, self.lengths.numpy())
         if apart is None:
             return super()._best(k)
         machine, (scores, *_), lengths = self._parts.machine, self._parts.arrays, self.lengths.numpy()

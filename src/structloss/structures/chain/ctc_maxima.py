@@ -32,6 +32,14 @@ def best_aligned(scores: Array, lengths: Ints, references: Sequence[String], bla
     return Found(torch.from_numpy(labels)[None], torch.from_numpy(exists > 0)[None])
 
 
+def best_labels(scores: Array, lengths: Ints) -> Found:
+    """The best path (1, B, T) without a loss: the first best label of each frame."""
+    top, labels, status = np.zeros(scores.shape[:2]), np.zeros(scores.shape[:2], np.int64), np.zeros(len(lengths), int)
+    ctc_max.tops(scores, lengths, top, labels, status)
+    raise_for(status)
+    return Found(torch.from_numpy(labels)[None], torch.from_numpy((top > -np.inf).all(1))[None])
+
+
 def best(scores: Array, lengths: Ints, machines: Sequence[OpenAutomaton], scale: float, blank: int) -> Found:
     """The best path (1, B, T) by score + scale * loss, the lexicographically smallest of several."""
     batch, frames, C = scores.shape
