@@ -91,7 +91,13 @@ class ScaledAutomaton(OpenAutomaton):
         self.next_state[states, classes], self.weights[states, classes] = found, self.factor * weights
 
     def losses_to_go(self, states: Ints, length: int) -> tuple[Floats, Floats]:
-        least, most = self.machine.losses_to_go(states, length)
+        return self._bounds(*self.machine.losses_to_go(states, length))
+
+    def _losses_within(self, first: int, length: int) -> tuple[Floats, Floats]:
+        least, most = (x[first : self.num_states] for x in self.machine.losses_within(length))
+        return self._bounds(least, most)
+
+    def _bounds(self, least: Floats, most: Floats) -> tuple[Floats, Floats]:
         outside = least == np.inf  # every string is
         least, most = (self.factor * np.where(outside | (self.factor == 0), 0.0, x) for x in (least, most))
         return np.where(outside, np.inf, np.minimum(least, most)), np.where(outside, np.inf, np.maximum(least, most))
