@@ -21,7 +21,7 @@ from structloss.automata.tropical import edit_limits, open_limits
 from structloss.kernels.alignment import Gaps, Pairs, alignment, least_cost
 from structloss.kernels.subsumption import Acceptor, Limits
 from structloss.losses.acceptor import AcceptorLoss
-from structloss.losses.numbers import check_at_least_zero
+from structloss.losses.numbers import as_number, check_at_least_zero
 from structloss.losses.references import UNKNOWN, Labels, String, as_strings
 
 
@@ -42,9 +42,9 @@ class AlignmentLoss(AcceptorLoss):
         gap_extend: float | None,
     ) -> None:
         super().__init__(cap, max_states)
-        if not (match <= 0 and math.isfinite(match)):
+        self.match = as_number(match, "match", "a finite number of at most 0")
+        if not (self.match <= 0 and math.isfinite(self.match)):
             raise ValueError(f"match: got {match!r}, but wanted a finite number of at most 0")
-        self.match = float(match)
         self.insertion = check_at_least_zero(insertion, "insertion")
         self.deletion = check_at_least_zero(deletion, "deletion")
         self.affine = gap_open is not None
