@@ -10,11 +10,13 @@ from structloss.structures.factor_graph.builder import FactorGraphBuilder
 from structloss.structures.factor_graph.factor_graph import FactorGraph
 from structloss.structures.factor_graph.relaxation import Certificate
 from structloss.structures.graph.lattice import Lattice
+from structloss.structures.pairs.alignment import Alignment
 from structloss.structures.segments.segmentation import Segmentation
 from structloss.structures.segments.semi_markov import SemiMarkov
 
 __all__ = [
     "CTC",
+    "Alignment",
     "Allowed",
     "Certificate",
     "Chain",
