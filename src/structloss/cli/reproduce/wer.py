@@ -64,17 +64,22 @@ def wer(
             say(f"seed {number}: {test} is tested on, {dev} is chosen on, the others are trained on")
         found = study.run_all(data, out / "runs", numbers, effort, jobs or cores(), say)
         versus = study.against(found, study.ON, seed, effort.resamples)
+        exact = {
+            name: study.against(found, name, seed, effort.resamples)[study.WORDS]
+            for name in found.outcomes
+            if name != study.WORDS
+        }
         finding = Finding(
             name="wer",
             title="Spoken digits: trained on the errors that are counted",
             paper=PAPER,
-            grids=[_table(found, versus, len(numbers)), _people(found, numbers), _gaps(found)],
+            grids=[_table(found, versus, len(numbers)), _exact(exact), _people(found, numbers), _gaps(found)],
             remarks=_remarks(found, versus, effort),
             command=" ".join(["structloss reproduce wer --data DIR", *_typed(context.params)]),
             seconds=time.perf_counter() - begin,
             pictures={"wer.png": "WER minus that of CTC trained on, test, with 95 % intervals."},
         )
-        show(finding, out, _as_json(found, versus, effort, numbers), {"wer.png": _picture(versus)})
+        show(finding, out, _as_json(found, versus, exact, effort, numbers), {"wer.png": _picture(versus)})
 
 
 def _table(found: "Study", versus: "dict[str, tuple[Interval, Interval]]", seeds: int) -> "Grid":
@@ -90,6 +95,13 @@ def _table(found: "Study", versus: "dict[str, tuple[Interval, Interval]]", seeds
         rows.append([name, f"{dev:.2f}", f"{wer:.2f}", told[0], f"{cer:.2f}", told[1], f"{seconds:.0f}"])
     columns = ["trained by", "dev WER", "WER", "minus CTC trained on", "CER", "minus CTC trained on", "seconds"]
     return Grid(f"Errors on people nobody trained on, percent, mean of {seeds} seeds", columns, rows)
+
+
+def _exact(exact: "dict[str, tuple[Interval, Interval]]") -> "Grid":
+    from structloss.reproduce.finding import Grid
+
+    rows = [[name, str(wer), str(cer)] for name, (wer, cer) in exact.items()]
+    return Grid("Exact risk in words minus each of the others", ["minus", "WER", "CER"], rows)
 
 
 def _people(found: "Study", seeds: range) -> "Grid":
@@ -160,7 +172,11 @@ def _typed(given: dict[str, Any]) -> list[str]:
 
 
 def _as_json(
-    found: "Study", versus: "dict[str, tuple[Interval, Interval]]", effort: "Effort", seeds: range
+    found: "Study",
+    versus: "dict[str, tuple[Interval, Interval]]",
+    exact: "dict[str, tuple[Interval, Interval]]",
+    effort: "Effort",
+    seeds: range,
 ) -> dict[str, Any]:
     from structloss.reproduce.wer.study import rates
 
@@ -174,4 +190,4 @@ def _as_json(
         for name, outcomes in found.outcomes.items()
     }  # fmt: skip
     gaps = {f"{part}, {name}": [one._asdict() for one in rows] for (part, name), rows in found.gaps.items()}
-    return {"seeds": list(seeds), "effort": asdict(effort), "methods": methods, "gaps": gaps}
+    return {"seeds": list(seeds), "effort": asdict(effort), "methods": methods, "gaps": gaps, "exact against": exact}

@@ -24,7 +24,7 @@ from structloss.training.processes import Processes
 from structloss.training.record import record_of
 from structloss.training.task import predict
 
-CONVERGED, ON = "CTC, converged", "CTC, trained on"
+CONVERGED, ON, WORDS = "CTC, converged", "CTC, trained on", "exact risk, words"
 # The risks over all strings: objective and loss as the command line has them.
 EXACT = {"words": ("risk", "words:cap=3"), "labels": ("risk:tolerance=0.3", "edit:window=3")}
 _GAPS = ""  # what is measured and not trained
