@@ -155,6 +155,7 @@ def _picture(versus: "dict[str, tuple[Interval, Interval]]") -> bytes:
         colour = plots.COLOURS[1] if "exact" in name else plots.COLOURS[0] if "risk" in name else "#8a8a8a"
         axes.errorbar(one.value, place, xerr=error, color=colour, marker="o", markersize=7, elinewidth=1.4)
     axes.set_yticks(range(len(versus)), list(versus)[::-1])
+    axes.set_ylim(-0.5, len(versus) - 0.5)
     axes.axvline(0, color="#8a8a8a", linewidth=0.8)
     axes.set_xlabel("WER minus that of CTC trained on, percent points")
     axes.grid(alpha=0.25, axis="x")
