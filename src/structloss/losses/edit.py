@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from structloss.automata import LossAutomaton
 from structloss.automata.acceptors import edit_acceptor, smith_waterman_acceptor
 from structloss.automata.automaton import MAX_STATES
-from structloss.automata.tropical import edit_limits, open_limits
-from structloss.kernels.alignment import Pairs, least_cost
+from structloss.automata.tropical import TropicalAutomaton, edit_limits, open_limits
+from structloss.kernels.alignment import Pairs, least_cost, windowed_cost
 from structloss.kernels.subsumption import Acceptor, Limits
 from structloss.losses.acceptor import AcceptorLoss
+from structloss.losses.machine import MachineLoss
 from structloss.losses.numbers import check_at_least_zero
 from structloss.losses.references import UNKNOWN, String
 
@@ -113,6 +115,10 @@ class EditDistance(AlignmentLoss, name="edit"):
         deletion: the cost of a label that the answer lacks.
         cap: tell losses apart up to so much above the reference's own, L' = min(L, L(r, r) + cap). The machine is then
             linear in the length: some 3 / 9 / 18 / 45 / 98 states a position for unit costs and cap 2 to 6.
+        window: forget, after each label of the answer, every alignment so far that costs so much or more above the best
+            one. Losses stay apart however large they are, and the machine stays small: its states are what lies within
+            the window. The loss is then at least the edit distance, and equal where no alignment that was forgotten
+            would have ended as the best: see the guide on choosing a window. Not together with a cap.
         max_states: raise `TooManyStatesError` rather than build a larger machine.
 
     The direct definition costs the product of the two lengths; the machine is exact, and without a cap exponential in
@@ -144,13 +150,41 @@ class EditDistance(AlignmentLoss, name="edit"):
         deletion: float = 1.0,
         cap: float | None = None,
         max_states: int = MAX_STATES,
+        window: float | None = None,
     ) -> None:
         super().__init__(0.0, substitution, insertion, deletion, cap, max_states)
+        if window is not None and not (isinstance(window, int | float) and 0 < window < math.inf):
+            raise ValueError(f"window: got {window!r}, but wanted a finite number above 0, or None")
+        if window is not None and cap is not None:
+            raise ValueError(f"window: got {window!r} and cap={cap!r}, but wanted one of the two")
+        if window is not None and np.min(self.substitution) < 0:
+            raise ValueError("window: got substitution costs below 0, but a window wants costs of at least 0")
+        self.window = window
+
+    def distance(self, y: String, reference: String) -> float:
+        if self.window is None:
+            return super().distance(y, reference)
+        sets = self._checked(reference, int(y.max(initial=0)))
+        return float(windowed_cost(y, sets, self.pairs, self.insertion, self.deletion, float(self.window)))
+
+    def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
+        if self.window is None:
+            return super().compile(reference, num_labels, length, absolute)
+        # What a known length drops may be the least, from which the window is counted.
+        return MachineLoss.compile(self, reference, num_labels, length, absolute)
+
+    def compile_open(self, reference: String, num_labels: int, absolute: bool) -> TropicalAutomaton:
+        if self.window is None:
+            return super().compile_open(reference, num_labels, absolute)
+        acceptor, class_of = self.acceptor_of(reference, num_labels)
+        limits, window = self.limits(acceptor), float(self.window)
+        return TropicalAutomaton(acceptor, limits, class_of, math.inf, absolute, self.max_states, window)
 
     def __repr__(self) -> str:
+        kept = f"cap={self.cap}" if self.window is None else f"window={self.window}"
         return (
             f"EditDistance(substitution={_shown(self.substitution)}, insertion={self.insertion}, "
-            f"deletion={self.deletion}, cap={self.cap})"
+            f"deletion={self.deletion}, {kept})"
         )
 
 
