@@ -47,7 +47,7 @@ class OpenAutomaton(ABC):
         self.weights = np.zeros((64, num_classes))
         self.final = np.zeros(64)
         self._explored = 0.0  # every string of so many labels was followed
-        self._lock = threading.RLock()
+        self.exploring = threading.RLock()  # held by whoever adds states
 
     @abstractmethod
     def _expand(self, states: Ints, classes: Ints) -> None:
@@ -70,7 +70,7 @@ class OpenAutomaton(ABC):
 
     def follow(self, states: Ints, classes: Ints) -> tuple[Ints, Floats]:
         """The states that these arcs lead to, and their weights. Cost: that of the arcs nobody asked for before."""
-        with self._lock:  # kernels let other threads run before all that belongs to a new state is there
+        with self.exploring:  # kernels let other threads run before all that belongs to a new state is there
             found = self.next_state[states, classes]
             missing = found == _UNEXPLORED
             if missing.any():
@@ -81,7 +81,7 @@ class OpenAutomaton(ABC):
 
     def explored(self, depth: int) -> tuple[Ints, Floats]:
         """next_state (S, C) and final (S,) of all states that are known, those among them that `depth` labels reach."""
-        with self._lock:
+        with self.exploring:
             self.explore(depth)
             return self.next_state[: self.num_states].copy(), self.final[: self.num_states].copy()
 

@@ -109,9 +109,13 @@ class TropicalAutomaton(OpenAutomaton):
             self.final[before : self.num_states] = self._least(np.arange(before, self.num_states), self.stop)
             self._check_size(self.num_states)
             if done < len(states):
-                self._grow(2 * len(self.final))
-                entries = 2 * len(self.entries.cost)
-                self.entries = _with_room(self.entries, 0, self.num_states, len(self.final), entries)
+                self.make_room()
+
+    def make_room(self) -> None:
+        """Room for twice as many states."""
+        self._grow(2 * len(self.final))
+        entries = 2 * len(self.entries.cost)
+        self.entries = _with_room(self.entries, 0, self.num_states, len(self.final), entries)
 
     def _least(self, states: Ints, value: Floats) -> Floats:
         """The least cost + value (P,) over the entries of each state, at most the cap."""

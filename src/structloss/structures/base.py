@@ -24,6 +24,18 @@ class Found(NamedTuple):
     exists: Tensor
 
 
+class Certified(NamedTuple):
+    """A value (B,) to within a tolerance, differentiable, and an upper bound of its error and of its gradient's.
+
+    For each example |value - exact| <= error_bound, and so for every component of its gradient in the scores.
+    `active` is how many states a step were kept, (B,).
+    """
+
+    value: Tensor
+    error_bound: Tensor
+    active: Tensor
+
+
 class Engine(Protocol[W]):
     """What computes on the weighted sets `w` of a batch: compiled kernels, or tensor operations. Values are (B,)."""
 
@@ -346,6 +358,10 @@ class Structure(ABC):
         """E[loss(y, reference)], y drawn from self: the risk. (B,); inf where some y is outside the loss."""
         value = self.expectation(self.uniform().augment(loss, reference))
         return torch.where(value == -torch.inf, torch.inf, value)  # augment leaves outside, by -inf, what costs inf
+
+    def certified(self, loss: Loss, reference: Any, tolerance: float) -> Certified:
+        """The risk to within a tolerance, at the price of the states that matter, and the bound that was reached."""
+        raise NotImplementedError(f"tolerance: a {type(self).__name__} has its risk exactly; only a CTC takes one")
 
     def strata(self, loss: Loss, reference: Any, lowest: bool = False) -> Strata:
         """The best output at each value of loss(y, reference), or the one of lowest score."""

@@ -1,5 +1,6 @@
 """CTC: a label or a blank for each frame, and the string that is left without repeats and blanks."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,13 +12,15 @@ from torch import Tensor
 from structloss.kernels import ctc
 from structloss.kernels.types import Array
 from structloss.kernels.workers import map_in_threads, run
-from structloss.losses import LocalLoss, Loss, MachineLoss
+from structloss.losses import EditDistance, LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import Labels, String, as_positions
+from structloss.structures.base import Certified
 from structloss.structures.chain.linear import LinearChain
 from structloss.structures.chain.machines import MachineBatch, Source
 from structloss.structures.chain.native_engine import raise_for
 from structloss.structures.chain.parts import Parts
+from structloss.structures.chain.sparse import certified, check_tolerance
 from structloss.structures.chain.writers import Collapse
 from structloss.structures.checks import at_least_float32, check_floating
 from structloss.structures.derivatives import Solve, known
@@ -93,8 +96,48 @@ class CTC(LinearChain):
         solve = None if machine is None or source is None else self._solve(source, machine.scale)
         return super()._log_partition() if solve is None else known(solve, [self._parts.unary])
 
+    def certified(self, loss: Loss, reference: Any, tolerance: float) -> Certified:
+        """E[loss of what is written] to within a tolerance, and the bound that was reached, (B,) each.
+
+        The loss is an edit distance. Probability too small to matter is sent to a neighbouring state, and what that can
+        cost is added up: the error of the value, and of each component of its gradient in the scores, is at most
+        `error_bound`. That is at most the tolerance, but for a model so unsure that more than 2,000 states a frame
+        matter: then so many are kept, a warning says so, and the bound is what was reached. With a window the bound is
+        one-sided: the expected edit distance itself, without the window, is at most value + error_bound.
+
+        Cost: T * C, and the states that matter, times the labels that each of them follows.
+
+        Args:
+            loss: `EditDistance`, best with a window or a cap.
+            reference: as for `expected`.
+            tolerance: above 0. In a batch, of each example.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> ctc = sl.CTC((9 * torch.eye(3)[[1, 0, 2, 2]])[None])
+            >>> found = ctc.certified(sl.EditDistance(window=3), [[1, 2, 1]], tolerance=1e-3)
+            >>> found.value, bool(found.error_bound <= 1e-3)
+            (tensor([1.0003]), True)
+        """
+        tolerance = check_tolerance(tolerance)
+        if type(loss) is not EditDistance:
+            raise NotImplementedError(f"tolerance: got {loss!r}, but only an EditDistance takes one")
+        if not self._native:
+            raise NotImplementedError("tolerance: the torch engine has the risk exactly; only the native one takes one")
+        p = self._parts
+        if p.machine is not None or p.pinned is not None or p.unary is None:
+            raise NotImplementedError("tolerance: this CTC is augmented or restricted, but a tolerance wants it as it is")
+        found = certified(p.unary, p.lengths.tolist(), self._blank, loss, self._references(reference), tolerance)
+        if tolerance < float(found.error_bound.max() if len(self) else 0.0):
+            warnings.warn(
+                f"tolerance: wanted {tolerance}, but the bound is {float(found.error_bound.max()):.2g}: the model is so "
+                "unsure that more states matter than are kept; train on the likelihood first, or raise the tolerance",
+                stacklevel=2,
+            )
+        return found
+
     def expected(self, loss: Loss, reference: Any) -> Tensor:
-        """E[loss of what is written], exactly. (B,). Cost T * S * C."""
+        """E[loss of what is written], exactly. (B,). Cost T * S * C; `certified` has it to within a tolerance."""
         solve = None
         if self._parts.machine is None and self._native and isinstance(loss, MachineLoss | LocalLoss):
             solve = self._solve(Source(loss, self._references(reference)), None)
