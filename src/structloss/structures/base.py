@@ -354,8 +354,13 @@ class Structure(ABC):
         self._check_like(other)
         return self._expectation(other)
 
-    def expected(self, loss: Loss, reference: Any) -> Tensor:
-        """E[loss(y, reference)], y drawn from self: the risk. (B,); inf where some y is outside the loss."""
+    def expected(self, loss: Loss, reference: Any, tolerance: float = 0.0) -> Tensor:
+        """E[loss(y, reference)], y drawn from self: the risk. (B,); inf where some y is outside the loss.
+
+        Exactly, or with a tolerance the value of `certified`, which not every structure has.
+        """
+        if tolerance:
+            return self.certified(loss, reference, tolerance).value
         value = self.expectation(self.uniform().augment(loss, reference))
         return torch.where(value == -torch.inf, torch.inf, value)  # augment leaves outside, by -inf, what costs inf
 

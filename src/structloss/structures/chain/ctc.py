@@ -1,6 +1,5 @@
 """CTC: a label or a blank for each frame, and the string that is left without repeats and blanks."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,9 +19,9 @@ from structloss.structures.chain.linear import LinearChain
 from structloss.structures.chain.machines import MachineBatch, Source
 from structloss.structures.chain.native_engine import raise_for
 from structloss.structures.chain.parts import Parts
-from structloss.structures.chain.sparse import certified, check_tolerance
+from structloss.structures.chain.sparse import certified
 from structloss.structures.chain.writers import Collapse
-from structloss.structures.checks import at_least_float32, check_floating
+from structloss.structures.checks import at_least_float32, check_floating, check_tolerance
 from structloss.structures.derivatives import Solve, known
 
 Ints = NDArray[np.int64]
@@ -101,9 +100,10 @@ class CTC(LinearChain):
 
         The loss is an edit distance. Probability too small to matter is sent to a neighbouring state, and what that can
         cost is added up: the error of the value, and of each component of its gradient in the scores, is at most
-        `error_bound`. That is at most the tolerance, but for a model so unsure that more than 2,000 states a frame
-        matter: then so many are kept, a warning says so, and the bound is what was reached. With a window the bound is
-        one-sided: the expected edit distance itself, without the window, is at most value + error_bound.
+        `error_bound`. That is at most the tolerance, and what the scores' own precision rounds the value by; but for a
+        model so unsure that more than 2,000 states a frame matter. Then so many are kept, a warning says so, and the
+        bound is what was reached. With a window the bound is one-sided: the expected edit distance itself, without the
+        window, is at most value + error_bound.
 
         Cost: T * C, and the states that matter, times the labels that each of them follows.
 
@@ -120,6 +120,8 @@ class CTC(LinearChain):
             (tensor([1.0003]), True)
         """
         tolerance = check_tolerance(tolerance)
+        if tolerance == 0.0:
+            raise ValueError("tolerance: got 0, but wanted a number above 0; expected() has the risk exactly")
         if type(loss) is not EditDistance:
             raise NotImplementedError(f"tolerance: got {loss!r}, but only an EditDistance takes one")
         if not self._native:
@@ -127,17 +129,12 @@ class CTC(LinearChain):
         p = self._parts
         if p.machine is not None or p.pinned is not None or p.unary is None:
             raise NotImplementedError("tolerance: this CTC is augmented or restricted, but a tolerance wants it as it is")
-        found = certified(p.unary, p.lengths.tolist(), self._blank, loss, self._references(reference), tolerance)
-        if tolerance < float(found.error_bound.max() if len(self) else 0.0):
-            warnings.warn(
-                f"tolerance: wanted {tolerance}, but the bound is {float(found.error_bound.max()):.2g}: the model is so "
-                "unsure that more states matter than are kept; train on the likelihood first, or raise the tolerance",
-                stacklevel=2,
-            )
-        return found
+        return certified(p.unary, p.lengths.tolist(), self._blank, loss, self._references(reference), tolerance)
 
-    def expected(self, loss: Loss, reference: Any) -> Tensor:
-        """E[loss of what is written], exactly. (B,). Cost T * S * C; `certified` has it to within a tolerance."""
+    def expected(self, loss: Loss, reference: Any, tolerance: float = 0.0) -> Tensor:
+        """E[loss of what is written], exactly. (B,). Cost T * S * C; with a tolerance, the value of `certified`."""
+        if tolerance:
+            return self.certified(loss, reference, tolerance).value
         solve = None
         if self._parts.machine is None and self._native and isinstance(loss, MachineLoss | LocalLoss):
             solve = self._solve(Source(loss, self._references(reference)), None)

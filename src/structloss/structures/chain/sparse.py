@@ -1,6 +1,6 @@
 """Expected edit distances of CTC to within a tolerance, with a bound of the error: see `kernels.sparse_ctc`."""
 
-import math
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,7 +29,7 @@ def certified(
     scores: Tensor, lengths: Sequence[int], blank: int, loss: EditDistance, references: Sequence[String],
     tolerance: float,
 ) -> Certified:  # fmt: skip
-    """E[loss] (B,) and its bounds, from scores (B, T, C); the kept entries a frame are the bounds' attribute `active`."""
+    """E[loss] (B,) from scores (B, T, C), its bounds, and how many entries a frame were kept."""
     batch = len(lengths)
     bounds, active = np.zeros(batch), np.zeros(batch)
 
@@ -47,6 +47,12 @@ def certified(
 
         map_in_threads(one, range(batch), torch.get_num_threads())
         raise_for(status)
+        if bounds.max(initial=0.0) > tolerance * (1 + 1e-9):
+            warnings.warn(
+                f"tolerance: wanted {tolerance}, but the bound is {bounds.max():.2g}: the model is so unsure that more "
+                "states matter than are kept; train on the likelihood first, or raise the tolerance",
+                stacklevel=2,
+            )
         bounds[:] += np.finfo(array.dtype).eps * np.abs(value)  # the value is rounded to the precision of the scores
         return value, [gradient]
 
@@ -89,10 +95,3 @@ def _costs(loss: EditDistance, machine: TropicalAutomaton) -> EditCosts:
     differs[:, 1 : n + 1] = np.cumsum(apart > 0, axis=1)
     differs[:, n + 1] = differs[:, n]
     return EditCosts(loss.insertion, loss.deletion, common, apart.max(1, initial=0.0), differs, machine.class_of)
-
-
-def check_tolerance(tolerance: float) -> float:
-    """The tolerance, or an error."""
-    if not (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf):
-        raise ValueError(f"tolerance: got {tolerance!r}, but wanted a finite number of at least 0")
-    return float(tolerance)
