@@ -85,13 +85,13 @@ def trained(B: int, T: int, C: int, n: int, seconds: float = 60.0) -> tuple[Tens
         return found["log_probs"].float(), found["references"]
     torch.manual_seed(0)
     many = C > 100
-    noise, width, hidden, rate = (0.21, 64, 64, 5e-3) if many else (0.35, 128, 96, 3e-3)
+    noise, width, hidden, rate = (0.17, 64, 64, 5e-3) if many else (0.27, 128, 96, 5e-3)
     short = (60, 10) if many else (T // 2, n // 2)
     net, generator = Recogniser(C, width, hidden), np.random.default_rng(1)
-    optimiser, start, best = torch.optim.Adam(net.parameters(), rate), time.perf_counter(), 2.0
+    optimiser, start, best = torch.optim.Adam(net.parameters(), rate), time.process_time(), 2.0
     held_out, references = noisy(generator, B, T, C, n, noise)
     step = 0
-    while time.perf_counter() - start < seconds and best > 0.095:
+    while time.process_time() - start < seconds and best > 0.095:
         x, labels = noisy(generator, 16, short[0], C, short[1], noise)
         loss = ctc_loss(net(x).transpose(0, 1), labels, [short[0]] * 16, [short[1]] * 16)
         optimiser.zero_grad()
