@@ -87,10 +87,12 @@ def test_the_bound_holds_against_the_whole_product_at_middle_sizes(seed: int) ->
         loss, leaf = sl.EditDistance(cap=cap), x.clone().requires_grad_()
         exact = sl.CTC(leaf).expected(loss, references.tolist())
         (wanted,) = torch.autograd.grad(exact.sum(), leaf)
-        assert (exact < 0.9 * cap).all() and wanted.abs().max() > 1e-3
+        assert (exact < 0.9 * cap).all()
+        assert wanted.abs().max() > 1e-3
         for tolerance in (1e-6, 1e-3, 1e-2, 0.1):
             value, gradient, bound = found_by(x, loss, references.tolist(), tolerance)
-            assert (bound <= tolerance + 1e-12).all() and (bound > 0).all()
+            assert (bound <= tolerance + 1e-12).all()
+            assert (bound > 0).all()
             assert ((value - exact).abs() <= bound + 1e-12).all()
             assert ((gradient - wanted).abs().amax((1, 2)) <= bound + 1e-12).all()
 
@@ -123,7 +125,7 @@ def test_a_tiny_tolerance_is_the_exact_risk_for_references_in_every_form() -> No
     references = [[1, -100, 3], [2], [1, 2], [], [1, 7, 1]]
     for loss in (sl.EditDistance(cap=2), sl.EditDistance(1, 2, 1.5), sl.EditDistance(window=2)):
         exact = sl.CTC(x, lengths).expected(loss, references)
-        value, gradient, bound = found_by(x, loss, references, 1e-10, lengths=lengths)
+        value, gradient, _bound = found_by(x, loss, references, 1e-10, lengths=lengths)
         torch.testing.assert_close(value, exact, rtol=0, atol=1e-9)
         leaf = x.clone().requires_grad_()
         (wanted,) = torch.autograd.grad(sl.CTC(leaf, lengths).expected(loss, references).sum(), leaf)
@@ -181,16 +183,16 @@ def test_a_flat_model_keeps_the_limit_warns_and_reports_the_bound_it_reached(mon
 
 def test_several_threads_share_machines() -> None:
     generator = np.random.default_rng(6)
-    cases = [peaked(generator, 40, 6, 3.0) for _ in range(4)]
+    cases = [peaked(generator, 40, 6, 6.0) for _ in range(4)]
     x = torch.stack([x for x, _ in cases] * 3)
     references, loss = [r for _, r in cases] * 3, sl.EditDistance(window=3)
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        wanted = found_by(x, sl.EditDistance(window=3), references, 1e-4)
+        wanted = found_by(x, sl.EditDistance(window=3), references, 1e-2)
         torch.set_num_threads(4)
         found: list[tuple] = []
-        callers = [threading.Thread(target=lambda: found.append(found_by(x, loss, references, 1e-4))) for _ in range(4)]
+        callers = [threading.Thread(target=lambda: found.append(found_by(x, loss, references, 1e-2))) for _ in range(4)]
         for caller in callers:
             caller.start()
         for caller in callers:
@@ -200,7 +202,7 @@ def test_several_threads_share_machines() -> None:
     assert len(found) == 4
     for own in found:
         for mine, theirs in zip(own, wanted, strict=True):
-            torch.testing.assert_close(mine, theirs, rtol=0, atol=2e-4)
+            torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-12)
     assert sl.cache_info().num_bytes > 0
 
 
@@ -226,9 +228,11 @@ def test_the_objective_knows_its_bound_and_trains() -> None:
     exact = sl.Risk(sl.EditDistance(cap=4), temperature=0.5)
     near = sl.Risk(sl.EditDistance(cap=4), temperature=0.5, tolerance=1e-3)
     assert near.error_bound is None
-    assert "tolerance=0.001" in repr(near) and "tolerance" not in repr(exact)
+    assert "tolerance=0.001" in repr(near)
+    assert "tolerance" not in repr(exact)
     assert abs(near(sl.CTC(x), references) - exact(sl.CTC(x), references)) <= 1e-3
-    assert near.error_bound.shape == (3,) and (near.error_bound <= 1.01e-3).all()
+    assert near.error_bound.shape == (3,)
+    assert (near.error_bound <= 1.01e-3).all()
     total = near + 0.1 * sl.NegativeLogLikelihood()
     optimiser = torch.optim.SGD([x], 3.0)
     before = float(total(sl.CTC(x), references).detach())
@@ -248,7 +252,7 @@ def test_what_takes_no_tolerance_says_so() -> None:
         ctc.expected(sl.EditDistance() + sl.NGram(2), [[1]], tolerance=0.1)
     with sl.engine("torch"), pytest.raises(NotImplementedError, match="tolerance: the torch engine"):
         ctc.certified(loss, [[1]], 0.1)
-    with pytest.raises(NotImplementedError, match="this CTC is augmented or restricted"):
+    with pytest.raises(NotImplementedError, match="this CTC is augmented or restricted, but only a plain one"):
         ctc.augment(loss, [[1]]).expected(loss, [[1]], tolerance=0.1)
     with pytest.raises(NotImplementedError, match="a Chain has its risk exactly; only a CTC takes one"):
         sl.Risk(loss, tolerance=0.1)(sl.Chain(torch.zeros(1, 3, 3)), [[1]])

@@ -1,9 +1,9 @@
 """A machine of edit distances beside a sum that goes only where its mass is: steps made when asked for, and prices.
 
-V_s is the loss to go from state s, a function of the string that is left: the least cost[i] + V_p over the entries
-(p, cost) of s, at most the cap. For positions of an edit distance V_q <= V_p + between(q, p), the deletions or insertions
-that lead from one to the other. Hence V_x <= V_y + max over entries (p, b) of y of (row_x(p) - b), where row_x(p) is the
-least a + between(q, p) over the entries (q, a) of x, at most the cap: rows are told apart by their sup norm.
+V_s is the loss to go from state s, a function of the string that is left: the least a + V_p over the entries (p, a) of
+s, at most the cap. For positions of an edit distance V_q <= V_p + between(q, p), the deletions or insertions that lead
+from one to the other. Hence V_x <= V_y + max over entries (p, b) of y of (row_x(p) - b), where row_x(p) is the least
+a + between(q, p) over the entries (q, a) of x, at most the cap: rows are told apart by their sup norm.
 """
 
 from typing import NamedTuple

@@ -1,20 +1,20 @@
 """The expected edit distance of what CTC writes, by the mass of few states, and a bound of what that can have cost.
 
 Frames are normalised. An *entry* (s, last) of frame t holds the probability alpha of all paths so far that are in state
-s of the loss machine and whose last frame is label `last`, or NONE if nothing can be repeated. Entries of one state are a
-*group* of mass A. A frame leads from it
+s of the loss machine and whose last frame is label `last`, or NONE if nothing can be repeated. Entries of one state are
+a *group* of mass A. A frame leads from it
 
     by the blank to (s, NONE) with A p[blank];  by last itself, a repeat, from each entry to (s, last);
     by another label c to (step(s, c), c) with p[c] (A - alpha(s, c)).
 
 What is too small to keep is not dropped but sent elsewhere, into an entry that is kept:
 
-- the labels that a group does not follow one by one go together to (step(s, common), NONE), as common labels after which
-  a blank comes: that costs wrong[c] of each, and a label more if the next frame repeats it, p[c] next[c] `repeat`;
+- the labels that a group does not follow one by one go together to (step(s, common), NONE), as common labels after
+  which a blank comes: that costs wrong[c] of each, and a label more if the next frame repeats it, next[c] `repeat`;
 - their sum to (s, NONE), for `repeat`, where `repeat` is the larger of insertion and deletion;
-- a small entry to one that is kept: to (s, NONE) for next[last] `repeat`, which is paid if the next frame repeats it; to
-  another state's for half the width of the interval in which V_x - V_y lies, its middle being added (`sparse.above`),
-  and the same for last labels that differ.
+- a small entry to one that is kept: to (s, NONE) for next[last] `repeat`, which is paid if the next frame repeats it;
+  to another state's for half the width of the interval in which V_x - V_y lies, its middle being added
+  (`sparse.above`), and the same as before for last labels that differ.
 
 Mass times price is what this can change the expected loss by: the paths that are sent are a function of the path so
 far, so that each path has a loss L' of its own, |L - L'| is at most the sum of the prices that it paid, and the sums of
@@ -136,8 +136,9 @@ def forward(
 ) -> tuple[Trellis, float, int, int]:
     """The trellis, what was paid, how many entries were kept in all, and a status.
 
-    Frame t may pay its share of what is left of the tolerance: half for edges, what is left of it for entries. More than
-    `limit` entries are not kept, whatever it costs; no group is followed label by label beyond four times as many.
+    Frame t may pay its share of what is left of the tolerance: half for edges, what is left of it for entries. More
+    than `limit` entries are not kept, whatever it costs, and from `4 * limit` edges on groups are not followed label by
+    label. The last frame's entries are the end, and stay.
     """
     C = p.shape[1]
     repeat = max(costs.insertion, costs.deletion)
@@ -157,9 +158,7 @@ def forward(
         following = p[t + 1] if t + 1 < length else nothing
         share = max((tolerance - spent) / (length - t), 0.1 * tolerance / length)
         paid = 0.0
-        n = candidates(
-            p[t], following, blank, costs, repeat, 0.1 * share / C, labels, price, tail, tail_mass
-        )
+        n = candidates(p[t], following, blank, costs, repeat, 0.1 * share / C, labels, price, tail, tail_mass)
         # Entries of one state are a group; its members stand in a list that goes through _NEXT.
         begin_group = count[2]
         first_group[t] = begin_group

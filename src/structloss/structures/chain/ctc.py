@@ -128,7 +128,9 @@ class CTC(LinearChain):
             raise NotImplementedError("tolerance: the torch engine has the risk exactly; only the native one takes one")
         p = self._parts
         if p.machine is not None or p.pinned is not None or p.unary is None:
-            raise NotImplementedError("tolerance: this CTC is augmented or restricted, but a tolerance wants it as it is")
+            raise NotImplementedError(
+                "tolerance: this CTC is augmented or restricted, but a tolerance wants it as it is"
+            )
         return certified(p.unary, p.lengths.tolist(), self._blank, loss, self._references(reference), tolerance)
 
     def expected(self, loss: Loss, reference: Any, tolerance: float = 0.0) -> Tensor:
