@@ -1,6 +1,6 @@
 """Sets of outputs with scores: one file for each structure, and its engines."""
 
-from structloss.structures.base import Strata, Structure
+from structloss.structures.base import Certified, Strata, Structure
 from structloss.structures.chain.allowed import Allowed, iob_transitions
 from structloss.structures.chain.chain import Chain
 from structloss.structures.chain.ctc import CTC
@@ -17,6 +17,7 @@ __all__ = [
     "CTC",
     "Allowed",
     "Certificate",
+    "Certified",
     "Chain",
     "ChainLayer",
     "FactorGraph",

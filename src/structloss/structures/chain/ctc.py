@@ -129,7 +129,7 @@ class CTC(LinearChain):
         p = self._parts
         if p.machine is not None or p.pinned is not None or p.unary is None:
             raise NotImplementedError(
-                "tolerance: this CTC is augmented or restricted, but a tolerance wants it as it is"
+                "tolerance: this CTC is augmented or restricted, but only a plain one takes one"
             )
         return certified(p.unary, p.lengths.tolist(), self._blank, loss, self._references(reference), tolerance)
 
