@@ -250,6 +250,8 @@ def test_what_takes_no_tolerance_says_so() -> None:
         sl.Risk(sl.Hamming(), tolerance=0.1)(ctc, [[1]])
     with pytest.raises(NotImplementedError, match="only an EditDistance takes one"):
         ctc.expected(sl.EditDistance() + sl.NGram(2), [[1]], tolerance=0.1)
+    with pytest.raises(NotImplementedError, match="tolerance: got substitution costs below 0"):
+        ctc.certified(sl.EditDistance(-torch.eye(3)), [[1]], 0.1)
     with sl.engine("torch"), pytest.raises(NotImplementedError, match="tolerance: the torch engine"):
         ctc.certified(loss, [[1]], 0.1)
     with pytest.raises(NotImplementedError, match="this CTC is augmented or restricted, but only a plain one"):

@@ -126,6 +126,8 @@ class CTC(LinearChain):
             raise NotImplementedError(f"tolerance: got {loss!r}, but only an EditDistance takes one")
         if not self._native:
             raise NotImplementedError("tolerance: the torch engine has the risk exactly; only the native one takes one")
+        if np.min(loss.substitution) < 0:
+            raise NotImplementedError("tolerance: got substitution costs below 0, but wanted costs of at least 0")
         p = self._parts
         if p.machine is not None or p.pinned is not None or p.unary is None:
             raise NotImplementedError(
