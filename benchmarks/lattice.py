@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import sparse
 import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 from torch.nn.functional import ctc_loss, one_hot
 
+import sparse
 import structloss as sl
 from structloss.cli.plots import require_matplotlib
 

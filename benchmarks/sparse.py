@@ -2,8 +2,8 @@
 
     python benchmarks/sparse.py [--quick] [--seconds 3] [--json benchmarks/results/sparse.json]
 
-In one thread, forward and backward from the log-probabilities, both in turn, the best of many; machines explored
-before. The exact product runs where it can (sure, cap 3), and must lie within the bound: value and gradient.
+In one thread, forward and backward from the log-probabilities, processor time, both in turn, the best of many;
+machines explored before. The exact product runs where it can (sure, cap 3), and must lie within the bound: value and gradient.
 """
 
 import argparse
@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import posteriors
 import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 from torch.nn.functional import ctc_loss
 
+import posteriors
 import structloss as sl
 
 
@@ -68,15 +68,15 @@ def measure(setting: Setting, B: int, seconds: float) -> dict[str, object]:
     def peer() -> Tensor:
         return torch.autograd.grad(ctc_loss(theirs, references, *lengths, reduction="sum"), theirs)[0]
 
-    start = time.perf_counter()
+    start = time.process_time()
     found, gradient = certified()
-    first = time.perf_counter() - start
+    first = time.process_time() - start
     best, spent = {"certified": math.inf, "ctc_loss": math.inf}, 0.0
     while spent < 2 * seconds:
         for name, step in (("certified", certified), ("ctc_loss", peer)):
-            start = time.perf_counter()
+            start = time.process_time()  # of the processor: others may want it, too
             step()
-            elapsed = time.perf_counter() - start
+            elapsed = time.process_time() - start
             best[name], spent = min(best[name], elapsed), spent + elapsed
     machines = [setting.loss.open(r, setting.C, False).num_states for r in references.numpy()]
     result: dict[str, object] = {
@@ -86,10 +86,10 @@ def measure(setting: Setting, B: int, seconds: float) -> dict[str, object]:
         **{"states": sum(machines) / B, "first": first, **best, "ratio": best["certified"] / best["ctc_loss"]},
     }
     if setting.kind == "sure" and setting.loss.cap == 3:
-        start = time.perf_counter()
+        start = time.process_time()
         exact = sl.CTC(leaf := log_probs.double().requires_grad_()).expected(setting.loss, labels)
         (wanted,) = torch.autograd.grad(exact.sum(), leaf)
-        result["exact"] = time.perf_counter() - start
+        result["exact"] = time.process_time() - start
         result["value off"] = (found.value.double() - exact).abs().max().item()
         result["gradient off"] = (gradient.double() - wanted).abs().max().item()
         bound = found.error_bound.double()
@@ -104,7 +104,9 @@ def run(quick: bool, seconds: float, console: Console) -> list[dict[str, object]
     torch.set_num_threads(1)
     rows = list(measured(settings(quick), B, seconds, console))
     torch.set_num_threads(threads)
-    table = Table("setting", "bound", "states", "risk", "ms", "ratio", "wanted", "exact ms", "value off", "gradient off")
+    table = Table(
+        "setting", "bound", "states", "risk", "ms", "ratio", "wanted", "exact ms", "value off", "gradient off"
+    )
     table.title = f"The risk to within a tolerance, B={B}, states a frame, times torch's ctc_loss, one thread"
     for row in rows:
         loss = row["loss"].rpartition(", ")[2].rstrip(")")
@@ -114,7 +116,7 @@ def run(quick: bool, seconds: float, console: Console) -> list[dict[str, object]
             f"{row['active']:.1f}", f"{row['risk']:.3f}", f"{1e3 * row['certified']:.1f}", f"{row['ratio']:.2f}",
             f"{row['target'] or ''}", f"{1e3 * row['exact']:.0f}" if "exact" in row else "", *off,
         )  # fmt: skip
-    console.print(table)
+    Console(width=140).print(table)
     return rows
 
 

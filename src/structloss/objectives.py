@@ -358,9 +358,9 @@ class Risk(Objective, name="risk"):
     Args:
         loss: L.
         temperature: of the distribution that y is drawn from.
-        tolerance: for CTC and `EditDistance`: how far a value may be from the exact one, which then costs little more
-            than the CTC loss. Each value, and each component of its gradient, is within `error_bound` (B,) of the last
-            call: see `CTC.certified`. 0 is exact.
+        tolerance: for CTC and `EditDistance`: how far a value may be from the exact one, for little more than the CTC
+            loss costs. Each value of the last call is within `error_bound` (B,) of the exact one, and each component of
+            its gradient within error_bound / temperature: see `CTC.certified`. 0 is exact.
 
     Example:
         >>> import torch, structloss as sl

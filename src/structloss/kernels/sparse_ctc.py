@@ -93,19 +93,18 @@ def arrive(
 
 @helper
 def candidates(
-    p: Array, following: Array, blank: int, costs: EditCosts, repeat: float, threshold: float, labels: Ints,
-    price: Array, tail: Array, tail_mass: Array,
+    p: Array, following: Array, blank: int, wrong: Array, repeat: float, threshold: float, labels: Ints, price: Array,
+    tail: Array, tail_mass: Array,
 ) -> int:  # fmt: skip
     """The labels whose price per mass is above the threshold, or a higher one if they are too many, dearest first.
 
     price[k]: p (wrong + next * repeat). tail[k], tail_mass[k]: the prices, the probabilities of all labels from k on.
     """
     C, room = p.shape[0], labels.shape[0]
-    class_of, wrong = costs.class_of, costs.wrong
     while True:
         n = 0
         for c in range(C):
-            n += p[c] * (wrong[class_of[c]] + repeat * following[c]) > threshold
+            n += p[c] * (wrong[c] + repeat * following[c]) > threshold
         if n < room:
             break
         threshold = max(4.0 * threshold, 1e-30)
@@ -113,7 +112,7 @@ def candidates(
     for c in range(C):
         if c == blank:
             continue
-        own = p[c] * (wrong[class_of[c]] + repeat * following[c])
+        own = p[c] * (wrong[c] + repeat * following[c])
         if own > threshold:
             k = n
             while k > 0 and price[k - 1] < own:
@@ -150,6 +149,9 @@ def forward(
     group_of, own, edge_of = np.full(m.next_state.shape[0], -1), np.zeros(C), np.full(C, -1)
     labels, price = np.empty(min(C, _CANDIDATES) + 1, np.int64), np.empty(min(C, _CANDIDATES) + 1)
     tail, tail_mass = np.empty(labels.shape[0] + 1), np.empty(labels.shape[0] + 1)
+    wrong = np.empty(C)
+    for c in range(C):
+        wrong[c] = costs.wrong[costs.class_of[c]]
     nothing, by_size, size = np.zeros(C), np.zeros(_BINS), np.zeros(_BINS, np.int64)
     arrive(0, NONE, 1.0, NONE, entries, mass, table, 0, count)
     first[1] = 1
@@ -158,7 +160,7 @@ def forward(
         following = p[t + 1] if t + 1 < length else nothing
         share = max((tolerance - spent) / (length - t), 0.1 * tolerance / length)
         paid = 0.0
-        n = candidates(p[t], following, blank, costs, repeat, 0.1 * share / C, labels, price, tail, tail_mass)
+        n = candidates(p[t], following, blank, wrong, repeat, 0.1 * share / C, labels, price, tail, tail_mass)
         # Entries of one state are a group; its members stand in a list that goes through _NEXT.
         begin_group = count[2]
         first_group[t] = begin_group

@@ -130,9 +130,7 @@ class CTC(LinearChain):
             raise NotImplementedError("tolerance: got substitution costs below 0, but wanted costs of at least 0")
         p = self._parts
         if p.machine is not None or p.pinned is not None or p.unary is None:
-            raise NotImplementedError(
-                "tolerance: this CTC is augmented or restricted, but only a plain one takes one"
-            )
+            raise NotImplementedError("tolerance: this CTC is augmented or restricted, but only a plain one takes one")
         return certified(p.unary, p.lengths.tolist(), self._blank, loss, self._references(reference), tolerance)
 
     def expected(self, loss: Loss, reference: Any, tolerance: float = 0.0) -> Tensor:

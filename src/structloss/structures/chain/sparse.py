@@ -37,7 +37,7 @@ def certified(
         (array,) = potentials
         assert array is not None
         value, status = np.zeros(batch), np.zeros(batch, np.int64)
-        gradient = np.zeros(array.shape if wanted[0] else (batch, 0, 0))
+        gradient = np.zeros(array.shape if wanted[0] else (batch, 0, 0), array.dtype)
 
         def one(b: int) -> None:
             value[b], bounds[b], entries, status[b] = _expected(
