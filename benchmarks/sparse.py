@@ -3,7 +3,8 @@
     python benchmarks/sparse.py [--quick] [--seconds 3] [--json benchmarks/results/sparse.json]
 
 In one thread, forward and backward from the log-probabilities, processor time, both in turn, the best of many;
-machines explored before. The exact product runs where it can (sure, cap 3), and must lie within the bound: value and gradient.
+machines explored before. The exact product runs where it can (sure, cap 3): value and gradient must lie within the
+bound.
 """
 
 import argparse

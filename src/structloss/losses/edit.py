@@ -9,14 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.automata import LossAutomaton
 from structloss.automata.acceptors import edit_acceptor, smith_waterman_acceptor
 from structloss.automata.automaton import MAX_STATES
-from structloss.automata.tropical import TropicalAutomaton, edit_limits, open_limits
+from structloss.automata.tropical import edit_limits, open_limits
 from structloss.kernels.alignment import Pairs, least_cost, windowed_cost
 from structloss.kernels.subsumption import Acceptor, Limits
 from structloss.losses.acceptor import AcceptorLoss
-from structloss.losses.machine import MachineLoss
 from structloss.losses.numbers import check_at_least_zero
 from structloss.losses.references import UNKNOWN, String
 
@@ -120,6 +118,8 @@ class EditDistance(AlignmentLoss, name="edit"):
             the window. The loss is then at least the edit distance, and equal where no alignment that was forgotten
             would have ended as the best: see the guide on choosing a window. Not together with a cap.
         max_states: raise `TooManyStatesError` rather than build a larger machine.
+        normalize: divide by the number of the reference's labels, or by 1 where it has none: an error rate. The cap
+            counts errors, before that.
 
     The direct definition costs the product of the two lengths; the machine is exact, and without a cap exponential in
     the worst case.
@@ -150,9 +150,11 @@ class EditDistance(AlignmentLoss, name="edit"):
         deletion: float = 1.0,
         cap: float | None = None,
         max_states: int = MAX_STATES,
+        normalize: bool = False,
         window: float | None = None,
     ) -> None:
         super().__init__(0.0, substitution, insertion, deletion, cap, max_states)
+        self.normalize = normalize
         if window is not None and not (isinstance(window, int | float) and 0 < window < math.inf):
             raise ValueError(f"window: got {window!r}, but wanted a finite number above 0, or None")
         if window is not None and cap is not None:
@@ -161,30 +163,17 @@ class EditDistance(AlignmentLoss, name="edit"):
             raise ValueError("window: got substitution costs below 0, but a window wants costs of at least 0")
         self.window = window
 
-    def distance(self, y: String, reference: String) -> float:
+    def uncapped(self, y: String, reference: String) -> float:
         if self.window is None:
-            return super().distance(y, reference)
+            return super().uncapped(y, reference)
         sets = self._checked(reference, int(y.max(initial=0)))
         return float(windowed_cost(y, sets, self.pairs, self.insertion, self.deletion, float(self.window)))
-
-    def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
-        if self.window is None:
-            return super().compile(reference, num_labels, length, absolute)
-        # What a known length drops may be the least, from which the window is counted.
-        return MachineLoss.compile(self, reference, num_labels, length, absolute)
-
-    def compile_open(self, reference: String, num_labels: int, absolute: bool) -> TropicalAutomaton:
-        if self.window is None:
-            return super().compile_open(reference, num_labels, absolute)
-        acceptor, class_of = self.acceptor_of(reference, num_labels)
-        limits, window = self.limits(acceptor), float(self.window)
-        return TropicalAutomaton(acceptor, limits, class_of, math.inf, absolute, self.max_states, window)
 
     def __repr__(self) -> str:
         kept = f"cap={self.cap}" if self.window is None else f"window={self.window}"
         return (
             f"EditDistance(substitution={_shown(self.substitution)}, insertion={self.insertion}, "
-            f"deletion={self.deletion}, {kept})"
+            f"deletion={self.deletion}, {kept}{', normalize=True' if self.normalize else ''})"
         )
 
 

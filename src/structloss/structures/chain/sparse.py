@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.automata.automaton import SMALLER, TooManyStatesError
+from structloss.automata.pairs import ScaledAutomaton
 from structloss.automata.tropical import TropicalAutomaton
 from structloss.kernels import sparse_ctc
 from structloss.kernels.sparse import NO_ROOM, TOO_MANY, EditCosts, EditMachine
@@ -64,7 +65,9 @@ def _expected(
     scores: Array, length: int, blank: int, loss: EditDistance, reference: String, tolerance: float, gradient: Array
 ) -> tuple[float, float, int, int]:
     """Of one example: see the kernel. Its machine is kept, and known further each time."""
-    machine = loss.open(reference, scores.shape[1], absolute=False)
+    machine, factor = loss.open(reference, scores.shape[1], absolute=False), 1.0
+    if isinstance(machine, ScaledAutomaton):
+        factor, machine = machine.factor, machine.machine
     assert isinstance(machine, TropicalAutomaton)
     with machine.exploring:
         costs = _costs(loss, machine)
@@ -74,14 +77,17 @@ def _expected(
                 machine.acceptor, machine.limits, machine.cap, machine.window, machine.absolute, machine.entries,
                 machine.next_state, machine.weights, machine.final, machine.stop, machine.max_states, number,
             )  # fmt: skip
-            found = sparse_ctc.expected(scores, length, blank, arrays, costs, tolerance, LIMIT, gradient)
+            value, bound, active, status = sparse_ctc.expected(
+                scores, length, blank, arrays, costs, tolerance / factor, LIMIT, gradient
+            )
             machine.num_states = min(int(number[0]), len(machine.final))
-            if found[3] == TOO_MANY:
+            if status == TOO_MANY:
                 raise TooManyStatesError(
                     f"max_states: the machine passed {machine.max_states} states where the probability goes; {SMALLER}"
                 )
-            if found[3] != NO_ROOM:
-                return found
+            if status != NO_ROOM:
+                gradient *= factor
+                return factor * value, factor * bound, active, status
             machine.make_room()
 
 
