@@ -117,7 +117,7 @@ class CTC(LinearChain):
             >>> ctc = sl.CTC((9 * torch.eye(3)[[1, 0, 2, 2]])[None])
             >>> found = ctc.certified(sl.EditDistance(window=3), [[1, 2, 1]], tolerance=1e-3)
             >>> found.value, bool(found.error_bound <= 1e-3)
-            (tensor([1.0003]), True)
+            (tensor([1.0002]), True)
         """
         tolerance = check_tolerance(tolerance)
         if tolerance == 0.0:
