@@ -15,7 +15,7 @@ from structloss.kernels.determinise import States, expand, least_with
 from structloss.kernels.subsumption import UNIT, Acceptor, Limits
 from structloss.kernels.types import Array, Ints
 
-NO_ROOM, TOO_MANY = -1, -2  # instead of a state
+NO_ROOM, FULL = -1, -2  # instead of a state
 
 
 class EditMachine(NamedTuple):
@@ -31,7 +31,7 @@ class EditMachine(NamedTuple):
     weights: Array  # (N, C)
     final: Array  # (N,)
     stop: Array  # (P,), of positions
-    max_states: int
+    max_states: int  # no more are made
     number: Ints  # (1,), how many states are known
 
 
@@ -48,8 +48,10 @@ class EditCosts(NamedTuple):
 
 @exact_helper
 def step(m: EditMachine, state: int, c: int) -> int:
-    """The state that class c leads to, found now if need be; NO_ROOM, TOO_MANY."""
+    """The state that class c leads to, found now if need be; NO_ROOM, or FULL where no more are made."""
     if m.next_state[state, c] < 0:
+        if m.number[0] >= m.max_states:
+            return FULL
         arc_state, arc_class, none = np.full(1, state), np.full(1, c), np.empty(0, np.int64)
         before = m.number[0]
         first = before * 0
@@ -61,8 +63,6 @@ def step(m: EditMachine, state: int, c: int) -> int:
         least_with(m.states, np.arange(before, states), m.stop, m.cap, m.final[before:states])
         if arc == 0:
             return NO_ROOM
-        if states > m.max_states:
-            return TOO_MANY
     return int(m.next_state[state, c])
 
 

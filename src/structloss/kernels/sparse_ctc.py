@@ -28,7 +28,7 @@ import numpy as np
 
 from structloss.kernels.compile import helper, kernel
 from structloss.kernels.ctc import normalise
-from structloss.kernels.sparse import EditCosts, EditMachine, above, reach, step
+from structloss.kernels.sparse import FULL, EditCosts, EditMachine, above, reach, step
 from structloss.kernels.types import OK, Array, Ints
 
 NONE = -1  # no last label
@@ -137,7 +137,7 @@ def forward(
 
     Frame t may pay its share of what is left of the tolerance: half for edges, what is left of it for entries. More
     than `limit` entries are not kept, whatever it costs, and from `4 * limit` edges on groups are not followed label by
-    label. The last frame's entries are the end, and stay.
+    label; nor to states that the machine has no place for. The last frame's entries are the end, and stay.
     """
     C = p.shape[1]
     repeat = max(costs.insertion, costs.deletion)
@@ -234,6 +234,10 @@ def forward(
                     to, weight = entries[e, _REPEAT], 0.0
                 else:
                     state = step(m, s, symbol) if m.next_state[s, symbol] < 0 else m.next_state[s, symbol]
+                    if state == FULL:
+                        lumped += A * price[k - 1]
+                        together += p[t, c]
+                        continue
                     if state < 0:
                         status = state
                         break
@@ -257,16 +261,18 @@ def forward(
                 e = entries[e, _NEXT]
             groups[g, 4], group_mass[g, 1], group_mass[g, 2] = NONE, 0.0, together
             if rest > 0.0:
-                if spare + lumped + rest * repeat <= of_group:
+                c = costs.common
+                state = FULL
+                if spare + lumped + rest * repeat > of_group:
+                    state = step(m, s, c) if m.next_state[s, c] < 0 else m.next_state[s, c]
+                if state == FULL:
                     lumped += rest * repeat
                     groups[g, 4] = stay
                     mass[stay, _ALPHA] += rest
+                elif state < 0:
+                    status = state
+                    break
                 else:
-                    c = costs.common
-                    state = step(m, s, c) if m.next_state[s, c] < 0 else m.next_state[s, c]
-                    if state < 0:
-                        status = state
-                        break
                     groups[g, 4] = arrive(state, NONE, rest, stay, entries, mass, table, end, count)
                     group_mass[g, 1] = m.weights[s, c]
             elif together > 0.0:
