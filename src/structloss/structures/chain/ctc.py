@@ -101,9 +101,9 @@ class CTC(LinearChain):
         The loss is an edit distance. Probability too small to matter is sent to a neighbouring state, and what that can
         cost is added up: the error of the value, and of each component of its gradient in the scores, is at most
         `error_bound`. That is at most the tolerance, and what the scores' own precision rounds the value by; but for a
-        model so unsure that more than 1,000 states a frame, or 50,000 in all, matter. Then so many are kept, a warning says so, and the
-        bound is what was reached. With a window the bound is one-sided: the expected edit distance itself, without the
-        window, is at most value + error_bound.
+        model so unsure that more than 1,000 states a frame, or 50,000 in all, matter. Then so many are kept, a warning
+        says so, and the bound is what was reached. With a window the bound is one-sided: the expected edit distance
+        itself, without the window, is at most value + error_bound.
 
         Cost: T * C, and the states that matter, times the labels that each of them follows.
 
