@@ -1,6 +1,7 @@
 """Sets of outputs with scores: one file for each structure, and its engines."""
 
-from structloss.structures.base import Certified, Strata, Structure
+from structloss.structures.base import Strata, Structure
+from structloss.structures.certified import Certified
 from structloss.structures.chain.allowed import Allowed, iob_transitions
 from structloss.structures.chain.chain import Chain
 from structloss.structures.chain.ctc import CTC
@@ -10,11 +11,13 @@ from structloss.structures.factor_graph.builder import FactorGraphBuilder
 from structloss.structures.factor_graph.factor_graph import FactorGraph
 from structloss.structures.factor_graph.relaxation import Certificate
 from structloss.structures.graph.lattice import Lattice
+from structloss.structures.pairs.alignment import Alignment
 from structloss.structures.segments.segmentation import Segmentation
 from structloss.structures.segments.semi_markov import SemiMarkov
 
 __all__ = [
     "CTC",
+    "Alignment",
     "Allowed",
     "Certificate",
     "Certified",

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from structloss.losses import Loss
+from structloss.structures.certified import Certified
 from structloss.structures.checks import as_outputs, check_count
 from structloss.structures.tensors import expectation
 
@@ -22,18 +23,6 @@ class Found(NamedTuple):
 
     choices: Tensor
     exists: Tensor
-
-
-class Certified(NamedTuple):
-    """A value (B,) to within a tolerance, differentiable, and an upper bound of its error and of its gradient's.
-
-    For each example |value - exact| <= error_bound, and so for every component of its gradient in the scores.
-    `active` is how many states a step were kept, (B,).
-    """
-
-    value: Tensor
-    error_bound: Tensor
-    active: Tensor
 
 
 class Engine(Protocol[W]):

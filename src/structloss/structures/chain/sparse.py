@@ -16,7 +16,7 @@ from structloss.kernels.types import Array
 from structloss.kernels.workers import map_in_threads
 from structloss.losses import EditDistance
 from structloss.losses.references import String
-from structloss.structures.base import Certified
+from structloss.structures.certified import Certified
 from structloss.structures.chain.native_engine import raise_for
 from structloss.structures.derivatives import known
 
@@ -69,7 +69,7 @@ def _expected(
     if isinstance(machine, ScaledAutomaton):
         factor, machine = machine.factor, machine.machine
     assert isinstance(machine, TropicalAutomaton)
-    with machine.exploring:
+    with machine.held:
         costs, most = _costs(loss, machine), min(machine.max_states, STATES)
         while True:
             number = np.array([machine.num_states])
