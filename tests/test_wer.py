@@ -128,6 +128,7 @@ def test_nobody_is_in_two_parts(digits: Path) -> None:
     assert all(3 <= len("".join(example.y).split()) <= 7 for example in data.train)
 
 
+@pytest.mark.slow
 def test_the_quick_form_twice(digits: Path, tmp_path: Path) -> None:
     arguments = ["reproduce", "wer", "--data", digits, "--quick", "--out", tmp_path, "--jobs", "1"]
     written = []
