@@ -1,0 +1,59 @@
+"""Trees by compiled kernels: CPU tensors in and out, values and first derivatives."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structloss.kernels import arborescence, eisner, matrix_tree
+from structloss.kernels.types import OK, UNSAFE, Array
+from structloss.kernels.workers import run
+from structloss.structures import derivatives
+from structloss.structures.base import Found
+from structloss.structures.derivatives import Solve, as_array, known
+from structloss.structures.trees.parts import Arcs
+
+
+def _solve(p: Arcs) -> Solve:
+    """log Z of scores (B, T, T + 1, R), with the probability of each arc."""
+
+    def solve(arrays: Sequence[Array | None], wanted: Sequence[bool]) -> tuple[Array, Sequence[Array | None]]:
+        (scores,), lengths = arrays, p.lengths.cpu().numpy()
+        assert scores is not None
+        batch, threads = len(scores), torch.get_num_threads()
+        value = np.zeros(batch, np.promote_types(scores.dtype, np.float64))
+        gradient = np.zeros(scores.shape if wanted[0] else (0, *scores.shape[1:]), value.dtype)
+        steps = batch * scores.shape[1] ** 3
+        if p.projective:
+            run(eisner.log_partition, threads, batch, steps, scores, lengths, p.single_root, value, gradient)
+            return value, (gradient,)
+        status = np.full(batch, OK)
+        rest = (scores, lengths, p.single_root, status, value, gradient)
+        run(matrix_tree.log_partition, threads, batch, steps, *rest)
+        if (status == UNSAFE).any():
+            run(matrix_tree.log_partition_by_logs, threads, batch, 10 * steps, *rest)
+        return value, (gradient,)
+
+    return solve
+
+
+def log_partition(p: Arcs) -> Tensor:
+    """log Z, (B,)."""
+    return known(_solve(p), [p.scores])
+
+
+def expectation(p: Arcs, f: Arcs) -> Tensor:
+    """E[score under f] (B,), drawn under p."""
+    return derivatives.expectation(_solve(p), [p.scores], [f.scores])
+
+
+def best(p: Arcs) -> Found:
+    """The arcs of the best trees (1, B, T), of equals the lexicographically smallest, and whether there is any (1, B)."""
+    batch, width, _, _ = p.scores.shape
+    trees, exists = torch.full((1, batch, width), -1), torch.zeros(1, batch, dtype=torch.bool)
+    scores, lengths = as_array(p.scores.cpu()), p.lengths.cpu().numpy()
+    kernel = eisner.best if p.projective else arborescence.best
+    threads, steps = torch.get_num_threads(), batch * width**3
+    run(kernel, threads, batch, steps, scores, lengths, p.single_root, trees[0].numpy(), exists[0].numpy())
+    return Found(trees.to(p.scores.device), exists.to(p.scores.device))
