@@ -14,48 +14,68 @@ way. scores[b, d, h, r] is that of word d + 1 hanging on node h with label r.
 
 import numpy as np
 
+from structloss.kernels.arithmetic import inverse
 from structloss.kernels.compile import exact_helper, exact_kernel, kernel
-from structloss.kernels.spans import log_sum, share_labels, share_out, sum_labels
-from structloss.kernels.types import Array, Ints
+from structloss.kernels.spans import SMALLEST, meet_sum, scaled_rows, share_labels, share_out, sum_labels, times
+from structloss.kernels.types import UNSAFE, Array, Ints
 
 
 @kernel
 def log_partition(
-    worker: int, workers: int, scores: Array, lengths: Ints, single_root: bool, value: Array, gradient: Array
-) -> None:
+    worker: int, workers: int, scores: Array, lengths: Ints, single_root: bool, logs: bool, status: Ints, value: Array,
+    gradient: Array,
+) -> None:  # fmt: skip
     """value (B,) = log Z; gradient (B, T, T + 1, R), which comes zero, = the probability of each arc, unless B is 0.
 
-    The tables `..._t` are transposed. `to_...` is what flows back into each.
+    In linear arithmetic the weights of a word's arcs sum up to 1, so that nothing is above 1; status (B,) becomes UNSAFE
+    where that loses too much, and these are treated by `logs`. Tables `..._t` are transposed, `to_...` is what flows
+    back into each.
     """
     size = scores.shape[2]
-    tables, flows = np.empty((8, size, size), value.dtype), np.empty((6, size, size), value.dtype)
-    arcs, meet, right, right_t = tables[0], tables[1], tables[2], tables[3]
-    left, left_t, onto, back_t = tables[4], tables[5], tables[6], tables[7]
+    tables, flows = np.zeros((9, size, size), value.dtype), np.empty((6, size, size), value.dtype)
+    arcs, w, meet, right, right_t = tables[0], tables[1], tables[2], tables[3], tables[4]
+    left, left_t, onto, back_t = tables[5], tables[6], tables[7], tables[8]
     to_right, to_right_t, to_left = flows[0], flows[1], flows[2]
     to_left_t, to_onto, to_back_t = flows[3], flows[4], flows[5]
-    room = np.empty(size, value.dtype)
+    room, one = np.empty(size, value.dtype), 0.0 if logs else 1.0
     for b in range(worker, lengths.shape[0], workers):
+        if logs and status[b] != UNSAFE:
+            continue
         n = lengths[b]
         sum_labels(scores, b, n, n + 1, arcs)
+        for d in range(n):
+            arcs[d, d + 1] = -np.inf
+        value[b] = 0.0
+        if not logs:
+            value[b] = scaled_rows(arcs, n, w)
+            if value[b].real == -np.inf:
+                continue
+        weights = arcs if logs else w
         for h in range(n + 1):
-            right[h, h], right_t[h, h], left[h, h], left_t[h, h] = 0.0, 0.0, 0.0, 0.0
+            right[h, h], right_t[h, h], left[h, h], left_t[h, h] = one, one, one, one
         for width in range(1, n + 1):
             for i in range(n + 1 - width):
                 j = i + width
                 splits = 1 if single_root and i == 0 else width
-                meet[i, j] = log_sum(right, i, i, left_t, j, i + 1, splits, room)
-                onto[i, j] = meet[i, j] + arcs[j - 1, i]
-                right[i, j] = log_sum(onto, i, i + 1, right_t, j, i + 1, width, room)
+                meet[i, j] = meet_sum(right, i, i, left_t, j, i + 1, splits, logs, room)
+                onto[i, j] = times(meet[i, j], weights[j - 1, i], logs)
+                right[i, j] = meet_sum(onto, i, i + 1, right_t, j, i + 1, width, logs, room)
                 right_t[j, i] = right[i, j]
                 if i > 0:
-                    back_t[j, i] = meet[i, j] + arcs[i - 1, j]
-                    left[i, j] = log_sum(left, i, i, back_t, j, i, width, room)
+                    back_t[j, i] = times(meet[i, j], weights[i - 1, j], logs)
+                    left[i, j] = meet_sum(left, i, i, back_t, j, i, width, logs, room)
                     left_t[j, i] = left[i, j]
-        value[b] = right[0, n]
+        product = right[0, n] if logs else np.log(right[0, n])
+        if not (logs or product.real > SMALLEST):
+            status[b] = UNSAFE
+            continue
+        value[b] += product
         if gradient.shape[0] == 0 or value[b].real == -np.inf:
             continue
         flows[:] = 0.0
         to_right[0, n] = 1.0
+        if not logs:
+            to_right[0, n] = inverse(right[0, n])
         for width in range(n, 0, -1):
             for i in range(n + 1 - width):
                 j = i + width
@@ -63,17 +83,28 @@ def log_partition(
                 flow = to_right[i, j] + to_right_t[j, i]
                 if flow.real > 0.0:
                     share_out(
-                        flow, right[i, j], onto, i, i + 1, right_t, j, i + 1, width, to_onto, to_right_t
+                        flow, right[i, j], onto, i, i + 1, right_t, j, i + 1, width, logs, to_onto, to_right_t
                     )
                 flow = to_left[i, j] + to_left_t[j, i]
                 if flow.real > 0.0:
-                    share_out(flow, left[i, j], left, i, i, back_t, j, i, width, to_left, to_back_t)
-                flow = to_onto[i, j] + to_back_t[j, i]
+                    share_out(flow, left[i, j], left, i, i, back_t, j, i, width, logs, to_left, to_back_t)
+                if logs:
+                    flow = to_onto[i, j] + to_back_t[j, i]
+                else:
+                    flow = to_onto[i, j] * w[j - 1, i]
+                    if i > 0:
+                        flow += to_back_t[j, i] * w[i - 1, j]
                 if flow.real > 0.0:
-                    share_out(flow, meet[i, j], right, i, i, left_t, j, i + 1, splits, to_right, to_left_t)
+                    share_out(flow, meet[i, j], right, i, i, left_t, j, i + 1, splits, logs, to_right, to_left_t)
         for d in range(1, n + 1):
             for h in range(n + 1):  # room for what flows into arcs
-                to_left[d - 1, h] = to_onto[h, d] if h < d else to_back_t[h, d]
+                if logs:
+                    to_left[d - 1, h] = to_onto[h, d] if h < d else to_back_t[h, d]
+                else:
+                    to_left[d - 1, h] = w[d - 1, h] * (
+                        to_onto[h, d] * meet[h, d] if h < d else to_back_t[h, d] * meet[d, h]
+                    )
+            to_left[d - 1, d] = 0.0
         share_labels(scores, b, n, n + 1, arcs, to_left, gradient)
 
 

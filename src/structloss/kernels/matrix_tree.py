@@ -19,35 +19,8 @@ import numpy as np
 
 from structloss.kernels.arithmetic import exponential, inverse
 from structloss.kernels.compile import helper, kernel
-from structloss.kernels.spans import share_labels, sum_labels
+from structloss.kernels.spans import SMALLEST, scaled_rows, share_labels, sum_labels
 from structloss.kernels.types import DONE, UNSAFE, Array, Ints
-
-_SMALLEST = -300.0  # a log Z, rows being divided by their sums, below which linear arithmetic might lose what counts
-
-
-@helper
-def scaled_rows(arcs: Array, n: int, single_root: bool, w: Array, paid: Array) -> complex:
-    """Rows of exp(arcs), divided by their sums, in w[d, h] and paid[d]; log of the product of the sums."""
-    total = paid[0]  # zero
-    for d in range(1, n + 1):
-        top = -np.inf
-        for h in range(n + 1):
-            top = max(top, arcs[d - 1, h].real)
-        if top == -np.inf:
-            return arcs[d - 1, 0]  # type: ignore[no-any-return]
-        mass = paid[0]
-        for h in range(n + 1):
-            w[d, h] = exponential(arcs[d - 1, h] - top)
-            mass += w[d, h]
-        part = inverse(mass)
-        for h in range(n + 1):
-            w[d, h] *= part
-        paid[d] = w[d, 0]
-        if single_root:
-            w[d, 0] = 0.0
-        total += top + np.log(mass)
-    return total  # type: ignore[no-any-return]
-
 
 @helper
 def eliminate(w: Array, paid: Array, p: Array, forced: Ints, n: int) -> complex:
@@ -120,23 +93,29 @@ def log_partition(
         sum_labels(scores, b, n, n + 1, arcs)
         for d in range(n):
             arcs[d, d + 1] = -np.inf
-        value[b] = scaled_rows(arcs, n, single_root, w, paid)
+        value[b] = scaled_rows(arcs, n, w)
         if value[b].real == -np.inf:
             continue
+        for d in range(n, 0, -1):  # word d is row d from here on
+            for h in range(n + 1):
+                w[d, h] = w[d - 1, h]
+            paid[d] = w[d, 0]
+            if single_root:
+                w[d, 0] = 0.0
         product = eliminate(w, paid, p, forced, n)
-        if not product.real > _SMALLEST:
+        if not product.real > SMALLEST:
             status[b] = UNSAFE
             continue
         value[b] += product
         if gradient.shape[0] == 0:
             continue
         restore(w, paid, p, forced, n, g, g_paid)
-        scaled_rows(arcs, n, False, w, paid)
+        scaled_rows(arcs, n, w)
         for d in range(1, n + 1):
             if single_root:
                 g[d, 0] = g_paid[d]
             for h in range(n + 1):
-                w[d - 1, h] = w[d, h] * g[d, h]
+                w[d - 1, h] *= g[d, h]
         share_labels(scores, b, n, n + 1, arcs, w, gradient)
 
 

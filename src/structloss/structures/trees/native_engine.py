@@ -25,14 +25,13 @@ def _solve(p: Arcs) -> Solve:
         value = np.zeros(batch, np.promote_types(scores.dtype, np.float64))
         gradient = np.zeros(scores.shape if wanted[0] else (0, *scores.shape[1:]), value.dtype)
         steps = batch * scores.shape[1] ** 3
-        if p.projective:
-            run(eisner.log_partition, threads, batch, steps, scores, lengths, p.single_root, value, gradient)
-            return value, (gradient,)
-        status = np.full(batch, OK)
-        rest = (scores, lengths, p.single_root, status, value, gradient)
-        run(matrix_tree.log_partition, threads, batch, steps, *rest)
-        if (status == UNSAFE).any():
-            run(matrix_tree.log_partition_by_logs, threads, batch, 10 * steps, *rest)
+        status, rest = np.full(batch, OK), (scores, lengths, p.single_root)
+        linear, logs = (eisner.log_partition, False), (eisner.log_partition, True)
+        if not p.projective:
+            linear, logs = (matrix_tree.log_partition,), (matrix_tree.log_partition_by_logs,)
+        for i, (kernel, *how) in enumerate((linear, logs)):
+            if i == 0 or (status == UNSAFE).any():
+                run(kernel, threads, batch, steps, *rest, *how, status, value, gradient)
         return value, (gradient,)
 
     return solve
