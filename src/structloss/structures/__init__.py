@@ -12,6 +12,7 @@ from structloss.structures.factor_graph.relaxation import Certificate
 from structloss.structures.graph.lattice import Lattice
 from structloss.structures.segments.segmentation import Segmentation
 from structloss.structures.segments.semi_markov import SemiMarkov
+from structloss.structures.trees.dependency import DependencyTree
 
 __all__ = [
     "CTC",
@@ -19,6 +20,7 @@ __all__ = [
     "Certificate",
     "Chain",
     "ChainLayer",
+    "DependencyTree",
     "FactorGraph",
     "FactorGraphBuilder",
     "Lattice",

@@ -71,14 +71,11 @@ class DependencyTree(Structure):
         self._positions = as_positions(lengths, shape[0], shape[1], scores.device)
         self._projective, self._single_root = projective, single_root
         self._only: Tensor | None = None  # the arcs of the one tree that is left
-        wrong = unfit(self._parts.scores) & self._positions.within[:, :, None, None]
-        if wrong.any():
-            nodes = torch.arange(shape[2], device=scores.device)
-            wrong &= ((nodes <= self.lengths[:, None])[:, None] & (nodes != nodes[1:, None]))[..., None]
-        if wrong.any():
+        p = self._parts
+        wrong = unfit(p.scores)
+        if wrong.any() and (wrong := wrong & p.within[..., None]).any():
             b, d, h, r = wrong.nonzero()[0].tolist()
-            where = f" for word {d + 1} hanging on {h}"
-            raise ValueError(f"scores: example {b} has {objection(self._parts.scores[b, d, h, r], where)}")
+            raise ValueError(f"scores: example {b} has {objection(p.scores[b, d, h, r], f' for word {d + 1} on {h}')}")
 
     @property
     def lengths(self) -> Tensor:

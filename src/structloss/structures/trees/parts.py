@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -12,3 +13,10 @@ class Arcs(NamedTuple):
     lengths: Tensor  # (B,)
     single_root: bool
     projective: bool
+
+    @property
+    def within(self) -> Tensor:
+        """(B, T, T + 1), which arcs there are: no word hangs on itself."""
+        nodes = torch.arange(self.scores.shape[2], device=self.scores.device)
+        there = nodes <= self.lengths[:, None]
+        return there[:, 1:, None] & there[:, None] & (nodes != nodes[1:, None])

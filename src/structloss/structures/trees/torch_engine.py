@@ -11,9 +11,7 @@ from structloss.structures.trees.parts import Arcs
 
 def log_partition(p: Arcs) -> Tensor:
     """log Z, (B,)."""
-    nodes = torch.arange(p.scores.shape[2], device=p.scores.device)
-    inside = (nodes <= p.lengths[:, None])[:, None] & (nodes != nodes[1:, None])  # no word hangs on itself
-    arcs = logsumexp(torch.where(inside[..., None], wide(p.scores), -math.inf), 3)  # (B, T, T + 1)
+    arcs = logsumexp(torch.where(p.within[..., None], wide(p.scores), -math.inf), 3)  # (B, T, T + 1)
     value = (_projective if p.projective else _eliminated)(arcs, p.lengths, p.single_root)
     return value.to(p.scores.dtype)
 
