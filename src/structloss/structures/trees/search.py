@@ -39,7 +39,7 @@ def _best_trees(
     words, queue, found = np.arange(n), [], []
 
     def search(parts: NDArray[np.float64], fixed: list[int]) -> None:
-        arranged = torch.from_numpy(parts.reshape(-1, n, n + 1, labels))
+        arranged = torch.from_numpy(parts.reshape(len(parts), n, n + 1, labels))
         (choices,), (exists,) = best(p._replace(scores=arranged, lengths=p.lengths.expand(len(parts))))
         for tree, there, part, first in zip(choices.tolist(), exists.tolist(), parts, fixed, strict=True):
             if there:
