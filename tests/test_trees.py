@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 import oracle
 import structloss as sl
-from suite import Case, StructureSuite, close
+from suite import Case, StructureSuite, close, gradients
 
 INF = math.inf
 
@@ -122,3 +123,95 @@ class TestDependencyTree(StructureSuite):
         generator = torch.Generator().manual_seed(3)
         scores = torch.randn(2, n, n + 1, generator=generator, dtype=torch.float64).to(dtype)
         return sl.DependencyTree(scores), torch.arange(n).expand(2, n)
+
+
+def forest_trees(arcs: list[list[int]], item: int = 0) -> list[list[int]]:
+    """All trees of an item, an arc before the trees of its tails."""
+    found = []
+    for a, (head, *tails) in enumerate(arcs):
+        if head == item:
+            below = [forest_trees(arcs, t) for t in tails if t >= 0]
+            found += [[a, *itertools.chain(*parts)] for parts in itertools.product(*below)]
+    return sorted(found)
+
+
+def bracket_errors(miss: float, false_alarm: float) -> Callable[[Tensor, Tensor], float]:
+    def loss(y: Tensor, r: Tensor) -> float:
+        mine, theirs = ([k for k in x.tolist() if k >= 0] for x in (y, r))
+        right = [k for k in mine if k in theirs]
+        return miss * (len(set(theirs)) - len(right)) + false_alarm * (len(mine) - len(right))
+
+    return loss
+
+
+class TestForest(StructureSuite):
+    kinds = ("binary", "lattice", "shared")
+    edges = ("plain", "ties", "forbidden", "empty", "huge", "tiny")
+
+    def arcs(self, kind: str) -> list[list[list[int]]]:
+        if kind == "lattice":
+            return [[[0, 5, -1], [0, 2, -1], [5, 2, -1], [2, -1, -1], [5, -1, -1], [2, -1, -1]], [[0, -1, -1]]]
+        if kind == "shared":  # a tree has an item twice
+            return [[[0, 1, 1], [1, 3, 2], [1, 2, -1], [3, -1, -1], [2, -1, -1], [2, 3, 3]], [[0, 7, 7], [7, -1, -1]]]
+        spans = [(i, j) for w in range(1, 5) for i in range(5 - w) for j in [i + w]]  # of four words, the last one first
+        number = {span: i for i, span in enumerate(reversed(spans))}
+        chart = [[number[i, j], number[i, k], number[k, j]] for i, j in spans for k in range(i + 1, j)]
+        chart += [[number[i, i + 1], -1, -1] for i in range(4) for _ in range(1 + i % 2)]
+        return [chart, [[0, 1, 2], [2, -1, -1], [1, -1, -1], [0, 2, -1], [4, 0, 1]], [[1, -1, -1], [0, -1, -1]]]
+
+    def make(self, kind: str, edge: str) -> Case:
+        torch.manual_seed(sum(map(ord, kind + edge)))
+        arcs = self.arcs(kind)
+        begin = [0, *itertools.accumulate(map(len, arcs))]
+        trees = [forest_trees(own) for own in arcs]
+        longest = max(len(y) for own in trees for y in own)
+        scores = edge_of(torch.randn(begin[-1], dtype=torch.float64), edge)
+        if edge == "empty":
+            for i, (head, *_) in enumerate(arcs[0]):
+                if head == 0:
+                    scores[i] = -INF
+        outputs = [torch.tensor([[*y, *[-1] * (longest - len(y))] for y in own]).reshape(-1, longest) for own in trees]
+        outputs = [ys if len(ys) else torch.full((1, longest), -1) for ys in outputs]
+
+        def score(x: Sequence[Tensor]) -> list[Tensor]:
+            return [
+                torch.stack([x[0][[begin[b] + a for a in y]].sum() for y in own]) if own else x[0].new_full((1,), -INF)
+                for b, own in enumerate(trees)
+            ]
+
+        chosen = [ys[len(ys) // 2] for ys in outputs]
+        partial = torch.stack(chosen)
+        partial[:, 1::2] = -1
+        return ForestCase(
+            (scores.requires_grad_(),), lambda x: sl.Forest(arcs, x[0]), outputs, score, torch.stack(chosen), partial,
+            [(sl.BracketErrors(m, f), bracket_errors(m, f)) for m, f in ((1, 1), (0.5, 2), (0, 1))],
+            [[head for head, *_ in own] for own in arcs],
+        )  # fmt: skip
+
+    def marginals_by_enumeration(self, case: Case) -> Tensor:
+        scores, (x,) = case.score(case.potentials), case.potentials
+        total = torch.stack([oracle.log_partition(s) for s in scores])
+        return gradients(total, [x])[0].nan_to_num(0.0)
+
+    def make_long(self, positions: int, dtype: torch.dtype) -> tuple[sl.Structure, Tensor]:
+        arcs = [[i, i + 1, -1] for i in range(positions) for _ in range(2)] + [[positions, -1, -1]]
+        generator = torch.Generator().manual_seed(3)
+        scores = torch.randn(2 * len(arcs), generator=generator, dtype=torch.float64).to(dtype)
+        return sl.Forest([arcs, arcs], scores), torch.tensor([[*range(0, 2 * positions + 1, 2)]] * 2)
+
+
+@dataclass
+class ForestCase(Case):
+    """References are sets of arcs, which agree with the trees that use no other arc of these arcs' heads."""
+
+    heads: list[list[int]]
+
+    def agree(self, reference: Tensor) -> list[Tensor]:
+        result = []
+        for heads, ys, r in zip(self.heads, self.outputs, reference.tolist(), strict=True):
+            wanted = [a for a in r if a >= 0]
+            known = {heads[a] for a in wanted}
+            result.append(
+                torch.tensor([all(a < 0 or heads[a] not in known or a in wanted for a in y) for y in ys.tolist()])
+            )
+        return result

@@ -27,12 +27,13 @@ class Packed(NamedTuple):
     arc_begin: Ints  # (N + 1,): the arcs of each item
     tails: Ints  # (A, 2), N where there is none
     number: Ints  # (A,): which score it has
+    mark: Ints  # (A,): what trees are compared by; the numbers, but where items are told apart by the values of a loss
 
 
 @helper
 def fill_shares(f: Packed, scores: Array, b: int, batch: int, beta: Array, share: Array) -> None:
     """Of example b's items and arcs: beta (N + 1,), and share[a] = P(a | its head) (A,)."""
-    cell_begin, _, arc_begin, tails, number = f
+    cell_begin, _, arc_begin, tails, number, _ = f
     beta[beta.shape[0] - 1] = 0.0
     for cell in range(b, cell_begin.shape[0] - 1, batch):
         for n in range(cell_begin[cell], cell_begin[cell + 1]):
@@ -65,7 +66,7 @@ def log_partition(
     beta (N + 1,) and share (A,) are room to work in; then beta is how often each item is used.
     """
     batch = value.shape[0]
-    cell_begin, root, arc_begin, tails, number = f
+    cell_begin, root, arc_begin, tails, number, _ = f
     for b in range(worker, batch, workers):
         fill_shares(f, scores, b, batch, beta, share)
         value[b] = beta[root[b]]
@@ -97,23 +98,18 @@ class Ways(NamedTuple):
 
 
 @exact_helper
-def precedes(f: Packed, w: Ways, n: int, i: int, j: int) -> bool:
-    """Whether tree i of item n is lexicographically smaller than another one, tree j."""
-    while True:
-        a, c = w.via[n, i], w.via[n, j]
-        if a != c:
-            return a < c
-        t = 0 if w.rank[n, i, 0] != w.rank[n, j, 0] else 1
-        n, i, j = f.tails[a, t], w.rank[n, i, t], w.rank[n, j, t]
-
-
-@exact_helper
 def is_smaller(f: Packed, w: Ways, a: int, x: Ints, c: int, y: Ints) -> bool:
-    """Whether arc a with trees x (2,) of its tails makes a smaller tree than arc c, of the same item, with trees y."""
-    if a != c:
-        return a < c
-    t = 0 if x[0] != y[0] else 1
-    return precedes(f, w, f.tails[a, t], x[t], y[t])
+    """Whether arc a with trees x (2,) of its tails makes a smaller tree than arc c with trees y, which is another one.
+
+    Trees of different items, or of different rank, differ: so the first tail of which that holds decides.
+    """
+    r, s, q, p = x[0], x[1], y[0], y[1]
+    while f.mark[a] == f.mark[c]:
+        t = 0 if f.tails[a, 0] != f.tails[c, 0] or r != q else 1
+        n, m, i, j = f.tails[a, t], f.tails[c, t], s if t else r, p if t else q
+        a, r, s = w.via[n, i], w.rank[n, i, 0], w.rank[n, i, 1]
+        c, q, p = w.via[m, j], w.rank[m, j, 0], w.rank[m, j, 1]
+    return f.mark[a] < f.mark[c]  # type: ignore[no-any-return]
 
 
 @exact_helper
@@ -164,7 +160,7 @@ def best(
     widest = 0
     for n in range(f.arc_begin.shape[0] - 1):
         widest = max(widest, f.arc_begin[n + 1] - f.arc_begin[n])
-    arcs, ranks, worth = np.empty(widest + 2 * k, np.int64), np.empty((widest + 2 * k, 2), np.int64), np.empty(widest + 2 * k)
+    arcs, ranks, worth = np.empty(widest + k, np.int64), np.empty((widest + k, 2), np.int64), np.empty(widest + k)
     stack, none = np.empty((longest + 2, 2), np.int64), w.score.shape[0] - 1
     for b in range(worker, batch, workers):
         fill_best(f, scores, b, batch, w, arcs, ranks, worth)
@@ -176,7 +172,7 @@ def best(
                 stack[0, 0], stack[0, 1], top, t = roots[v, b], i, 1, 0
                 while top > 0:
                     top -= 1
-                    n, r = stack[top]
+                    n, r = stack[top, 0], stack[top, 1]
                     a = w.via[n, r]
                     trees[v, i, b, t] = f.number[a]
                     t += 1

@@ -13,6 +13,7 @@ from structloss.structures.graph.lattice import Lattice
 from structloss.structures.segments.segmentation import Segmentation
 from structloss.structures.segments.semi_markov import SemiMarkov
 from structloss.structures.trees.dependency import DependencyTree
+from structloss.structures.trees.forest import Forest
 
 __all__ = [
     "CTC",
@@ -23,6 +24,7 @@ __all__ = [
     "DependencyTree",
     "FactorGraph",
     "FactorGraphBuilder",
+    "Forest",
     "Lattice",
     "Segmentation",
     "SemiMarkov",

@@ -58,10 +58,10 @@ class Forests:
         return heads
 
 
-def build(arcs: Sequence[Ints]) -> Forests:
+def build(arcs: Sequence[Ints], mark: Ints | None = None) -> Forests:
     """Sorted forests from arcs (n_b, 3): head, first and second tail, -1 for none; item 0 is the root.
 
-    Raises ValueError for a cycle.
+    Raises ValueError for a cycle. `mark` (A,) is what trees are ordered by, if not the numbers of arcs.
     """
     sizes = np.array([len(rows) for rows in arcs], np.int64)
     names, items, begin = [], [], 0
@@ -73,12 +73,8 @@ def build(arcs: Sequence[Ints]) -> Forests:
         begin += len(own) - 1
     root = np.cumsum([0, *(len(own) for own in names)])[:-1].astype(np.int64)  # 0 is the smallest
     rows = np.concatenate([np.zeros((0, 3), np.int64), *items])
-    there = rows[:, 1:] >= 0
-    number = np.repeat(np.arange(len(rows)), 2).reshape(-1, 2)[there]
-    height, everything = np.empty(begin, np.int64), np.arange(begin)
-    loop = arrange(rows[:, 1:][there], rows[number, 0], everything, np.ones(begin, np.bool_), height)
-    if loop >= 0:
-        arc = int(number[loop])
+    height, arc = heights(rows, begin)
+    if arc >= 0:
         b = int(np.searchsorted(np.cumsum(sizes), arc, side="right"))
         row = arc - int(sizes[:b].sum())
         raise ValueError(f"arcs: example {b} has a cycle through its arc {row}, {arcs[b][row].tolist()}, but wanted none")
@@ -92,9 +88,18 @@ def build(arcs: Sequence[Ints]) -> Forests:
     cells = (int(height.max(initial=0)) + 1) * len(arcs)
     packed = Packed(
         begins(np.bincount(cell, minlength=cells)), place[root], begins(np.bincount(rows[:, 0], minlength=begin)),
-        np.ascontiguousarray(rows[sorted_arcs, 1:]), sorted_arcs,
+        np.ascontiguousarray(rows[sorted_arcs, 1:]), sorted_arcs, sorted_arcs if mark is None else mark[sorted_arcs],
     )  # fmt: skip
     return Forests(packed, sizes, np.concatenate([np.zeros(0, np.int64), *names])[order])
+
+
+def heights(arcs: Ints, items: int) -> tuple[Ints, int]:
+    """How many arcs the longest way down from each item takes; and an arc of a cycle, or -1."""
+    there = arcs[:, 1:] >= 0
+    number = np.repeat(np.arange(len(arcs)), 2).reshape(-1, 2)[there]
+    height, everything = np.empty(items, np.int64), np.arange(items)
+    loop = int(arrange(arcs[:, 1:][there], arcs[number, 0], everything, np.ones(items, np.bool_), height))
+    return height, int(number[loop]) if loop >= 0 else -1
 
 
 def begins(counts: NDArray[np.int64]) -> Ints:
@@ -102,10 +107,11 @@ def begins(counts: NDArray[np.int64]) -> Ints:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def with_values(f: Forests, costs: Floats) -> tuple[Forests, Ints, list[Floats], list[Ints]]:
+def with_values(f: Forests, costs: Floats) -> tuple[Forests, Ints, list[Floats], Ints]:
     """The forests whose items are an item and what the costs (A,) of its tree sum up to.
 
-    Returns them, the arc of `f` that each arc is, and of each example the values of trees and the items these have.
+    Returns them, the arc of `f` that each arc is, of each example the values of trees, and the items (V, B) that have
+    these, -1 where there are fewer.
     """
     p, none, examples = f.packed, f.num_items, len(f.sizes)
     sums: list[Floats] = [np.zeros(0)] * none + [np.zeros(1)]
@@ -133,10 +139,12 @@ def with_values(f: Forests, costs: Floats) -> tuple[Forests, Ints, list[Floats],
                 "one; wanted costs that are multiples of one number, or fewer or smaller examples"
             )
     arcs = [np.concatenate([np.zeros((0, 3), np.int64), *own]) for own in rows]
-    made, roots = [], []
-    for b, own in enumerate(arcs):  # item 0 is the root: some number that nothing has
-        made.append(np.where(own >= 0, own + 1, -1))
-        roots.append(first[p.root[b]] + 1 + np.arange(len(sums[p.root[b]])))
-    return build(made), np.concatenate([np.zeros(0, np.int64), *(x for own in origin for x in own)]), [
-        sums[root] for root in p.root
-    ], roots
+    arcs = [np.where(own >= 0, own + 1, -1) for own in arcs]  # item 0 is a root that has no arc
+    mark = np.concatenate([np.zeros(0, np.int64), *(x for own in origin for x in own)])
+    made, values = build(arcs, mark), [sums[root] for root in p.root]
+    of_name = np.full(count + 1, -1)
+    of_name[made.names] = np.arange(made.num_items)
+    roots = np.full((max([1, *map(len, values)]), examples), -1)
+    for b, root in enumerate(p.root):
+        roots[: len(values[b]), b] = of_name[first[root] + 1 + np.arange(len(values[b]))]
+    return made, mark, values, roots
