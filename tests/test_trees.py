@@ -152,7 +152,7 @@ class TestForest(StructureSuite):
         if kind == "lattice":
             return [[[0, 5, -1], [0, 2, -1], [5, 2, -1], [2, -1, -1], [5, -1, -1], [2, -1, -1]], [[0, -1, -1]]]
         if kind == "shared":  # a tree has an item twice
-            return [[[0, 1, 1], [1, 3, 2], [1, 2, -1], [3, -1, -1], [2, -1, -1], [2, 3, 3]], [[0, 7, 7], [7, -1, -1]]]
+            return [[[0, 1, 1], [1, 3, 2], [1, 2, -1], [3, -1, -1], [2, -1, -1], [2, 3, 3]], [[0, 7, 7], [7, -1, -1]], [[0, -1, -1]] * 3]
         spans = [(i, j) for w in range(1, 5) for i in range(5 - w) for j in [i + w]]  # of four words, the last one first
         number = {span: i for i, span in enumerate(reversed(spans))}
         chart = [[number[i, j], number[i, k], number[k, j]] for i, j in spans for k in range(i + 1, j)]
@@ -215,3 +215,75 @@ class ForestCase(Case):
                 torch.tensor([all(a < 0 or heads[a] not in known or a in wanted for a in y) for y in ys.tolist()])
             )
         return result
+
+
+def binary_trees(i: int, j: int) -> list[list[tuple[int, int]]]:
+    """The spans of every binary tree from word i to word j, each before those inside it."""
+    if i == j:
+        return [[(i, i)]]
+    return [
+        [(i, j), *left, *right] for k in range(i, j) for left in binary_trees(i, k) for right in binary_trees(k + 1, j)
+    ]
+
+
+@dataclass
+class SpanCase(Case):
+    """A reference agrees with the trees that have all of its brackets."""
+
+    def agree(self, reference: Tensor) -> list[Tensor]:
+        return [
+            torch.tensor([{k for k in r if k >= 0} <= set(y) for y in ys.tolist()])
+            for ys, r in zip(self.outputs, reference.tolist(), strict=True)
+        ]
+
+
+class TestConstituencyTree(StructureSuite):
+    kinds = ("one label", "labels")
+    edges = ("plain", "ties", "forbidden", "empty", "huge", "tiny")
+
+    def make(self, kind: str, edge: str) -> Case:
+        torch.manual_seed(sum(map(ord, kind + edge)))
+        K, lengths = (1, [5, 0, 1, 4]) if kind == "one label" else (2, [3, 0, 1, 2])
+        T = max(lengths)
+        scores = edge_of(torch.randn(4, T, T, K, dtype=torch.float64), edge)
+        if edge == "empty":
+            scores[0, 0, lengths[0] - 1] = -INF
+        for b, n in enumerate(lengths):  # garbage where it must not matter
+            place = torch.arange(T)
+            outside = (place[:, None] > place) | (place >= n)
+            scores[b, outside] = math.nan if b % 2 else INF
+        outputs = []
+        for n in lengths:
+            rows = []
+            for spans in binary_trees(0, n - 1) if n else [[]]:
+                for labels in itertools.product(range(K), repeat=len(spans)):
+                    row = [(i * T + j) * K + k for (i, j), k in zip(spans, labels, strict=True)]
+                    rows.append(row + [-1] * (2 * T - 1 - len(row)))
+            outputs.append(torch.tensor(sorted(rows)))
+
+        def score(x: Sequence[Tensor]) -> list[Tensor]:
+            flat = x[0].reshape(4, -1)
+            return [
+                torch.stack([flat[b, [k for k in y if k >= 0]].sum() for y in ys.tolist()])
+                for b, ys in enumerate(outputs)
+            ]
+
+        reference = torch.stack([ys[len(ys) // 2] for ys in outputs])
+        partial = reference.clone()
+        partial[:, ::2] = -1
+        losses = [(sl.BracketErrors(m, f), bracket_errors(m, f)) for m, f in ((1, 1), (0.5, 2), (1, 0))]
+        return SpanCase(
+            (scores.requires_grad_(),), lambda x: sl.ConstituencyTree(x[0], lengths), outputs, score, reference, partial,
+            losses,
+        )  # fmt: skip
+
+    def marginals_by_enumeration(self, case: Case) -> Tensor:
+        total = torch.stack([oracle.log_partition(s) for s in case.score(case.potentials)])
+        return gradients(total, case.potentials)[0].nan_to_num(0.0)
+
+    def make_long(self, positions: int, dtype: torch.dtype) -> tuple[sl.Structure, Tensor]:
+        n = positions // 50  # sums cost n**3
+        generator = torch.Generator().manual_seed(3)
+        scores = torch.randn(2, n, n, 2, generator=generator, dtype=torch.float64).to(dtype)
+        right = [(i, n - 1, 0) for i in range(n)] + [(i, i, 1) for i in range(n - 1)]
+        return sl.ConstituencyTree(scores), [right, right]

@@ -12,6 +12,7 @@ from structloss.structures.factor_graph.relaxation import Certificate
 from structloss.structures.graph.lattice import Lattice
 from structloss.structures.segments.segmentation import Segmentation
 from structloss.structures.segments.semi_markov import SemiMarkov
+from structloss.structures.trees.constituency import ConstituencyTree
 from structloss.structures.trees.dependency import DependencyTree
 from structloss.structures.trees.forest import Forest
 
@@ -21,6 +22,7 @@ __all__ = [
     "Certificate",
     "Chain",
     "ChainLayer",
+    "ConstituencyTree",
     "DependencyTree",
     "FactorGraph",
     "FactorGraphBuilder",

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from structloss.kernels.forest import first_stray
 from structloss.losses import LocalLoss, Loss
-from structloss.losses.brackets import BracketErrors
 from structloss.losses.references import Labels, as_padded
 from structloss.structures.base import Found, Strata, Structure
 from structloss.structures.checks import check_over, check_scale, check_shape
@@ -21,9 +20,7 @@ from structloss.structures.graph.build import as_scores
 from structloss.structures.strata import best_at_each
 from structloss.structures.tensors import wide
 from structloss.structures.trees import forest_engine, forest_text
-from structloss.structures.trees.packed import Forests, Ints, build, with_values
-
-_MEMBERS = BracketErrors(0.0, 1.0)
+from structloss.structures.trees.packed import Floats, Forests, Ints, build, with_values
 
 
 class Forest(Structure):
@@ -250,10 +247,13 @@ class Forest(Structure):
         Items are told apart by the values that the loss of their trees can have: with V of them V * V times the cost of
         `argmax()`, and that in Python once.
         """
+        found = self.strata_of(self._costs(loss, reference, torch.float64).cpu().numpy(), lowest)
+        return found._replace(outputs=self._outputs(found.outputs, found.exists))
+
+    def strata_of(self, costs: Floats, lowest: bool) -> Strata:
+        """The best choices at each value of the sum of the costs (A,) of a tree's arcs, or those of lowest score."""
         s = self.detach()._times(-1.0) if lowest else self.detach()
-        made, origin, values, roots = with_values(
-            self._forests, self._costs(loss, reference, torch.float64).cpu().double().numpy()
-        )
+        made, origin, values, roots = with_values(self._forests, costs)
         with torch.no_grad():
             of_arcs = torch.from_numpy(origin).to(self.device)
             trees, exists = forest_engine.best(made, s._scores[of_arcs], roots, 1, self._forests.longest)
@@ -268,8 +268,7 @@ class Forest(Structure):
                     choices[b], found[b] = trees[v, 0, b], exists[v, 0, b]
             return Found(choices[None], found[None])
 
-        found = best_at_each(own, self._scores, best)
-        return found._replace(outputs=self._outputs(found.outputs, found.exists))
+        return best_at_each(own, self._scores, best)
 
 
 def _as_arcs(arcs: Sequence[Any]) -> list[Ints]:

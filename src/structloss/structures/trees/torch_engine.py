@@ -65,3 +65,16 @@ def _eliminated(arcs: Tensor, lengths: Tensor, single_root: bool) -> Tensor:
 def _plus(x: Tensor, y: Tensor) -> Tensor:
     """log(exp(x) + exp(y))."""
     return logsumexp(torch.stack([x, y]), 0)
+
+
+def spans_log_partition(scores: Tensor, lengths: Tensor, within: Tensor) -> Tensor:
+    """log Z, (B,), of binary trees with scores (B, T, T, K); see `kernels.cky`. spans[w][:, i] is span(i, i + w)."""
+    totals = logsumexp(torch.where(within[..., None], wide(scores), -math.inf), 3)
+    size = totals.shape[1]
+    spans: list[Tensor] = []
+    for w in range(size):
+        label = totals.diagonal(w, 1, 2)
+        parts = [spans[u][:, : size - w] + spans[w - 1 - u][:, u + 1 : u + 1 + size - w] for u in range(w)]
+        spans.append(label + logsumexp(torch.stack(parts), 0) if w else label)
+    firsts = torch.stack([totals.new_zeros(len(totals)), *(x[:, 0] for x in spans)], 1)
+    return firsts.gather(1, lengths[:, None])[:, 0].to(scores.dtype)
