@@ -102,7 +102,7 @@ class SpanTrees(Structure):
         costs, place = self._costs(loss, reference, torch.float64).flatten(), torch.from_numpy(self._chart.span)
         own = torch.where(place >= 0, costs.cpu()[place.clamp(min=0)], 0) if len(costs) else torch.zeros(len(place))
         found = self._forest.strata_of(own.double().numpy(), lowest)
-        return found._replace(outputs=self._read(found.outputs))
+        return found._replace(outputs=self._outputs(self._read(found.outputs), found.exists))
 
     # --- Outputs and references --------------------------------------------------------------------------------------
 
