@@ -12,7 +12,7 @@ from structloss.kernels.arithmetic import exponential, inverse
 from structloss.kernels.compile import helper_without_nan
 from structloss.kernels.types import Array
 
-SMALLEST = -500.0  # a log Z of scaled weights below which linear arithmetic might lose what counts
+SMALLEST = -600.0  # a log Z of scaled weights below which linear arithmetic might lose what counts
 
 
 @helper_without_nan
