@@ -97,7 +97,10 @@ def compare(B: int, T: int, seconds: float) -> dict[str, dict[str, float]]:
 
 def growth(lengths: list[int], seconds: float) -> dict[str, list[float]]:
     """The times of ours, B = 4."""
-    rows = [{k: best_times({k: v["structloss"]}, seconds)[k] for k, v in kinds(4, T, torch.float32).items()} for T in lengths]
+    rows = [
+        {k: best_times({k: v["structloss"]}, seconds)[k] for k, v in kinds(4, T, torch.float32).items()}
+        for T in lengths
+    ]
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
@@ -110,7 +113,9 @@ def draw(lengths: list[int], times: dict[str, list[float]], path: Path) -> None:
     axes = figure.subplots()
     for name, values in times.items():
         axes.loglog(lengths, [1e3 * x for x in values], "o-", label=name)
-    axes.loglog(lengths, [1e3 * times["binary trees"][0] * (T / lengths[0]) ** 3 for T in lengths], ":", c="gray", label="T³")
+    axes.loglog(
+        lengths, [1e3 * times["binary trees"][0] * (T / lengths[0]) ** 3 for T in lengths], ":", c="gray", label="T³"
+    )
     axes.set_xlabel("words")
     axes.set_ylabel("ms, sum and gradient, B = 4")
     axes.legend(frameon=False)
@@ -140,7 +145,9 @@ def main() -> None:
     if not arguments.quick:
         draw(lengths, times, FIGURE)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps({"B": B, "T": T, "seconds": results, "lengths": lengths, "growth": times}, indent=1))
+    arguments.json.write_text(
+        json.dumps({"B": B, "T": T, "seconds": results, "lengths": lengths, "growth": times}, indent=1)
+    )
     console.print(f"wrote {arguments.json}")
 
 

@@ -542,7 +542,9 @@ REFUSALS = {  # the first that fits: structure, kind of loss, and the sentence
     ("Segmentation", "strings"): "all outputs of a Segmentation write the same names",
     ("DependencyTree", "strings"): "which reads strings, but a DependencyTree writes none",
     ("DependencyTree, not projective", "strings"): "which reads strings, but a DependencyTree writes none",
-    **{(name, "labels"): "a sum over labels, but wanted a sum over brackets" for name in ("Forest", "ConstituencyTree")},
+    **{
+        (name, "labels"): "a sum over labels, but wanted a sum over brackets" for name in ("Forest", "ConstituencyTree")
+    },
     ("Forest", "strings"): "which reads strings, but a Forest writes none",
     ("ConstituencyTree", "strings"): "which reads strings, but a ConstituencyTree writes none",
     ("*", "boundaries"): "a sum over boundaries",

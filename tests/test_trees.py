@@ -152,8 +152,14 @@ class TestForest(StructureSuite):
         if kind == "lattice":
             return [[[0, 5, -1], [0, 2, -1], [5, 2, -1], [2, -1, -1], [5, -1, -1], [2, -1, -1]], [[0, -1, -1]]]
         if kind == "shared":  # a tree has an item twice
-            return [[[0, 1, 1], [1, 3, 2], [1, 2, -1], [3, -1, -1], [2, -1, -1], [2, 3, 3]], [[0, 7, 7], [7, -1, -1]], [[0, -1, -1]] * 3]
-        spans = [(i, j) for w in range(1, 5) for i in range(5 - w) for j in [i + w]]  # of four words, the last one first
+            return [
+                [[0, 1, 1], [1, 3, 2], [1, 2, -1], [3, -1, -1], [2, -1, -1], [2, 3, 3]],
+                [[0, 7, 7], [7, -1, -1]],
+                [[0, -1, -1]] * 3,
+            ]
+        spans = [
+            (i, j) for w in range(1, 5) for i in range(5 - w) for j in [i + w]
+        ]  # of four words, the last one first
         number = {span: i for i, span in enumerate(reversed(spans))}
         chart = [[number[i, j], number[i, k], number[k, j]] for i, j in spans for k in range(i + 1, j)]
         chart += [[number[i, i + 1], -1, -1] for i in range(4) for _ in range(1 + i % 2)]

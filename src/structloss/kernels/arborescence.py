@@ -106,9 +106,7 @@ def is_tight(worth: Array, d: int, h: int, room: Room) -> bool:
 
 
 @exact_kernel
-def best(
-    worker: int, workers: int, scores: Array, lengths: Ints, single_root: bool, trees: Ints, exists: Ints
-) -> None:
+def best(worker: int, workers: int, scores: Array, lengths: Ints, single_root: bool, trees: Ints, exists: Ints) -> None:
     """trees (B, T) = the arcs, h * R + r of each word, of the best tree; of several the lexicographically smallest.
 
     exists (B,): whether there is one. Where an arc to a smaller head may be in a tree that is as good, the best tree

@@ -12,7 +12,7 @@ import numpy as np
 
 from structloss.kernels.arithmetic import exponential, inverse
 from structloss.kernels.compile import exact_kernel, kernel
-from structloss.kernels.spans import SMALLEST, meet_sum, share_labels, share_out, sum_labels, times
+from structloss.kernels.spans import SMALLEST, meet_sums, share_labels, share_out, sum_labels
 from structloss.kernels.types import UNSAFE, Array, Ints
 
 
@@ -23,13 +23,13 @@ def log_partition(
     """value (B,) = log Z; gradient (B, T, T, K), which comes zero, = the probability of each span, unless B is 0.
 
     In linear arithmetic weights of words are 1, and those of longer spans, of which every tree has n - 1, at most 1;
-    status (B,) becomes UNSAFE where that loses too much, and these are treated by `logs`. Tables `..._t` are
-    transposed, `to_...` is what flows back into each.
+    status (B,) becomes UNSAFE where that loses too much, and these are treated by `logs`. span[w, i] is span(i, i + w),
+    and so is meet; `to_span` is what flows back.
     """
     size = scores.shape[1]
-    tables = np.zeros((7, size, size), value.dtype)
-    totals, w, meet, span = tables[0], tables[1], tables[2], tables[3]
-    span_t, to_span, to_span_t, room = tables[4], tables[5], tables[6], np.empty(size, value.dtype)
+    tables, room = np.zeros((5, size, size), value.dtype), np.empty((2, size), value.dtype)
+    totals, w, meet, span, to_span = tables[0], tables[1], tables[2], tables[3], tables[4]
+    flow = np.empty(size, value.dtype)
     for b in range(worker, lengths.shape[0], workers):
         if logs and status[b] != UNSAFE:
             continue
@@ -47,22 +47,23 @@ def log_partition(
         if not logs:
             top = top if top > -np.inf else 0.0
             for i in range(n):
-                for j in range(i, n):
-                    w[i, j] = exponential(totals[i, j] - (totals[i, i].real if i == j else top))
+                for j in range(i + 1, n):
+                    w[i, j] = exponential(totals[i, j] - top)
+                w[i, i] = exponential(totals[i, i] - totals[i, i].real)
                 value[b] += totals[i, i].real
             value[b] += top * (n - 1)
             if value[b].real == -np.inf:
                 continue
-        weights = totals if logs else w
         for i in range(n):
-            span[i, i], span_t[i, i] = weights[i, i], weights[i, i]
+            span[0, i] = totals[i, i] if logs else w[i, i]
         for width in range(1, n):
+            meet_sums(span, 0, span, 1, width, n - width, False, logs, room, meet)
             for i in range(n - width):
-                j = i + width
-                meet[i, j] = meet_sum(span, i, i, span_t, j, i + 1, width, logs, room)
-                span[i, j] = times(meet[i, j], weights[i, j], logs)
-                span_t[j, i] = span[i, j]
-        product = span[0, n - 1] if logs else np.log(span[0, n - 1])
+                if logs:
+                    span[width, i] = meet[width, i] + totals[i, i + width]
+                else:
+                    span[width, i] = meet[width, i] * w[i, i + width]
+        product = span[n - 1, 0] if logs else np.log(span[n - 1, 0])
         if not (logs or product.real > SMALLEST):
             status[b] = UNSAFE
             continue
@@ -70,19 +71,19 @@ def log_partition(
         if gradient.shape[0] == 0 or value[b].real == -np.inf:
             continue
         to_span[:] = 0.0
-        to_span_t[:] = 0.0
-        to_span[0, n - 1] = 1.0
+        to_span[n - 1, 0] = 1.0
         if not logs:
-            to_span[0, n - 1] = inverse(span[0, n - 1])
-        for width in range(n - 1, -1, -1):
+            to_span[n - 1, 0] = inverse(span[n - 1, 0])
+        for width in range(n - 1, 0, -1):
             for i in range(n - width):
-                j = i + width
-                flow = to_span[i, j] + to_span_t[j, i]
-                to_span[i, j] = flow if logs else flow * span[i, j]
-                if width > 0 and flow.real > 0.0:
-                    flow = flow if logs else flow * w[i, j]
-                    share_out(flow, meet[i, j], span, i, i, span_t, j, i + 1, width, logs, to_span, to_span_t)
-        share_labels(scores, b, n, n, totals, to_span, gradient)
+                flow[i] = to_span[width, i] if logs else to_span[width, i] * w[i, i + width]
+            share_out(flow, meet, span, 0, span, 1, width, n - width, False, logs, to_span, to_span)
+        for i in range(n):  # the weights' room, for what flows into labels
+            for j in range(i, n):
+                w[i, j] = to_span[j - i, i] if logs else to_span[j - i, i] * span[j - i, i]
+            for j in range(i):
+                w[i, j] = 0.0
+        share_labels(scores, b, n, n, totals, w, gradient)
 
 
 @exact_kernel

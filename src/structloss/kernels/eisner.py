@@ -16,7 +16,7 @@ import numpy as np
 
 from structloss.kernels.arithmetic import inverse
 from structloss.kernels.compile import exact_helper, exact_kernel, kernel
-from structloss.kernels.spans import SMALLEST, meet_sum, scaled_rows, share_labels, share_out, sum_labels, times
+from structloss.kernels.spans import SMALLEST, meet_sums, scaled_rows, share_labels, share_out, sum_labels
 from structloss.kernels.types import UNSAFE, Array, Ints
 
 
@@ -28,16 +28,17 @@ def log_partition(
     """value (B,) = log Z; gradient (B, T, T + 1, R), which comes zero, = the probability of each arc, unless B is 0.
 
     In linear arithmetic the weights of a word's arcs sum up to 1, so that nothing is above 1; status (B,) becomes UNSAFE
-    where that loses too much, and these are treated by `logs`. Tables `..._t` are transposed, `to_...` is what flows
-    back into each.
+    where that loses too much, and these are treated by `logs`. right[w, i] is right(i, i + w), and so are the others;
+    `to_...` is what flows back into each.
     """
     size = scores.shape[2]
-    tables, flows = np.zeros((9, size, size), value.dtype), np.empty((6, size, size), value.dtype)
-    arcs, w, meet, right, right_t = tables[0], tables[1], tables[2], tables[3], tables[4]
-    left, left_t, onto, back_t = tables[5], tables[6], tables[7], tables[8]
-    to_right, to_right_t, to_left = flows[0], flows[1], flows[2]
-    to_left_t, to_onto, to_back_t = flows[3], flows[4], flows[5]
-    room, one = np.empty(size, value.dtype), 0.0 if logs else 1.0
+    tables, flows = np.zeros((7, size, size), value.dtype), np.empty((4, size, size), value.dtype)
+    arcs, w, meet, right, left, onto, back = (
+        tables[0], tables[1], tables[2], tables[3], tables[4], tables[5], tables[6],
+    )  # fmt: skip
+    to_right, to_left, to_onto, to_back = flows[0], flows[1], flows[2], flows[3]
+    room, flow = np.empty((2, size), value.dtype), np.empty(size, value.dtype)
+    zero, one = -np.inf if logs else 0.0, 0.0 if logs else 1.0
     for b in range(worker, lengths.shape[0], workers):
         if logs and status[b] != UNSAFE:
             continue
@@ -51,21 +52,21 @@ def log_partition(
             if value[b].real == -np.inf:
                 continue
         weights = arcs if logs else w
-        for h in range(n + 1):
-            right[h, h], right_t[h, h], left[h, h], left_t[h, h] = one, one, one, one
+        for i in range(n + 1):
+            right[0, i], left[0, i] = one, one
         for width in range(1, n + 1):
-            for i in range(n + 1 - width):
+            spans = n + 1 - width
+            meet_sums(right, 0, left, 1, width, spans, single_root, logs, room, meet)
+            for i in range(spans):
                 j = i + width
-                splits = 1 if single_root and i == 0 else width
-                meet[i, j] = meet_sum(right, i, i, left_t, j, i + 1, splits, logs, room)
-                onto[i, j] = times(meet[i, j], weights[j - 1, i], logs)
-                right[i, j] = meet_sum(onto, i, i + 1, right_t, j, i + 1, width, logs, room)
-                right_t[j, i] = right[i, j]
+                onto[width, i] = meet[width, i] + arcs[j - 1, i] if logs else meet[width, i] * w[j - 1, i]
                 if i > 0:
-                    back_t[j, i] = times(meet[i, j], weights[i - 1, j], logs)
-                    left[i, j] = meet_sum(left, i, i, back_t, j, i, width, logs, room)
-                    left_t[j, i] = left[i, j]
-        product = right[0, n] if logs else np.log(right[0, n])
+                    back[width, i] = meet[width, i] + arcs[i - 1, j] if logs else meet[width, i] * w[i - 1, j]
+                else:
+                    back[width, i] = zero
+            meet_sums(onto, 1, right, 0, width, spans, False, logs, room, right)
+            meet_sums(left, 0, back, 0, width, spans, False, logs, room, left)
+        product = right[n, 0] if logs else np.log(right[n, 0])
         if not (logs or product.real > SMALLEST):
             status[b] = UNSAFE
             continue
@@ -73,39 +74,32 @@ def log_partition(
         if gradient.shape[0] == 0 or value[b].real == -np.inf:
             continue
         flows[:] = 0.0
-        to_right[0, n] = 1.0
+        to_right[n, 0] = 1.0
         if not logs:
-            to_right[0, n] = inverse(right[0, n])
+            to_right[n, 0] = inverse(right[n, 0])
         for width in range(n, 0, -1):
-            for i in range(n + 1 - width):
+            spans = n + 1 - width
+            for i in range(spans):
+                flow[i] = to_right[width, i]
+            share_out(flow, right, onto, 1, right, 0, width, spans, False, logs, to_onto, to_right)
+            for i in range(spans):
+                flow[i] = to_left[width, i]
+            share_out(flow, left, left, 0, back, 0, width, spans, False, logs, to_left, to_back)
+            for i in range(spans):
                 j = i + width
-                splits = 1 if single_root and i == 0 else width
-                flow = to_right[i, j] + to_right_t[j, i]
-                if flow.real > 0.0:
-                    share_out(
-                        flow, right[i, j], onto, i, i + 1, right_t, j, i + 1, width, logs, to_onto, to_right_t
-                    )
-                flow = to_left[i, j] + to_left_t[j, i]
-                if flow.real > 0.0:
-                    share_out(flow, left[i, j], left, i, i, back_t, j, i, width, logs, to_left, to_back_t)
-                if logs:
-                    flow = to_onto[i, j] + to_back_t[j, i]
-                else:
-                    flow = to_onto[i, j] * w[j - 1, i]
-                    if i > 0:
-                        flow += to_back_t[j, i] * w[i - 1, j]
-                if flow.real > 0.0:
-                    share_out(flow, meet[i, j], right, i, i, left_t, j, i + 1, splits, logs, to_right, to_left_t)
+                flow[i] = to_onto[width, i] if logs else to_onto[width, i] * weights[j - 1, i]
+                if i > 0:
+                    flow[i] += to_back[width, i] if logs else to_back[width, i] * weights[i - 1, j]
+            share_out(flow, meet, right, 0, left, 1, width, spans, single_root, logs, to_right, to_left)
         for d in range(1, n + 1):
-            for h in range(n + 1):  # room for what flows into arcs
-                if logs:
-                    to_left[d - 1, h] = to_onto[h, d] if h < d else to_back_t[h, d]
+            for h in range(n + 1):  # the weights' room, for what flows into arcs
+                if h < d:
+                    part = to_onto[d - h, h] if logs else to_onto[d - h, h] * onto[d - h, h]
                 else:
-                    to_left[d - 1, h] = w[d - 1, h] * (
-                        to_onto[h, d] * meet[h, d] if h < d else to_back_t[h, d] * meet[d, h]
-                    )
-            to_left[d - 1, d] = 0.0
-        share_labels(scores, b, n, n + 1, arcs, to_left, gradient)
+                    part = to_back[h - d, d] if logs else to_back[h - d, d] * back[h - d, d]
+                w[d - 1, h] = part
+            w[d - 1, d] = 0.0
+        share_labels(scores, b, n, n + 1, arcs, w, gradient)
 
 
 RIGHT, LEFT, ONTO, BACK = 0, 1, 2, 3
@@ -158,9 +152,7 @@ def take(
 
 
 @exact_kernel
-def best(
-    worker: int, workers: int, scores: Array, lengths: Ints, single_root: bool, trees: Ints, exists: Ints
-) -> None:
+def best(worker: int, workers: int, scores: Array, lengths: Ints, single_root: bool, trees: Ints, exists: Ints) -> None:
     """trees (B, T) = the arcs, h * R + r of each word, of the best tree; of several the lexicographically smallest.
 
     exists (B,): whether there is one. All trees of a span have the same words, so that the smaller of two of them is
@@ -186,16 +178,12 @@ def best(
                 for kind in range(4):
                     value[kind, i, j], splits[kind, i, j] = -np.inf, i
                 for k in range(i, i + 1 if single_root and i == 0 else j):
-                    take(
-                        ONTO, i, j, k, value[RIGHT, i, k] + value[LEFT, k + 1, j], value, splits, arcs, stack, heads
-                    )
+                    take(ONTO, i, j, k, value[RIGHT, i, k] + value[LEFT, k + 1, j], value, splits, arcs, stack, heads)
                 splits[BACK, i, j] = splits[ONTO, i, j]
                 value[BACK, i, j] = value[ONTO, i, j] + worth[i, j] if i > 0 else -np.inf
                 value[ONTO, i, j] += worth[j, i]
                 for k in range(i + 1, j + 1):
-                    take(
-                        RIGHT, i, j, k, value[ONTO, i, k] + value[RIGHT, k, j], value, splits, arcs, stack, heads
-                    )
+                    take(RIGHT, i, j, k, value[ONTO, i, k] + value[RIGHT, k, j], value, splits, arcs, stack, heads)
                 for k in range(i, j if i > 0 else i):
                     take(LEFT, i, j, k, value[LEFT, i, k] + value[BACK, k, j], value, splits, arcs, stack, heads)
         exists[b] = value[RIGHT, 0, n] > -np.inf

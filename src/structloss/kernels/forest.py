@@ -127,9 +127,7 @@ def fill_best(f: Packed, scores: Array, b: int, batch: int, w: Ways, arcs: Ints,
                 best, value = -1, -np.inf
                 for c in range(count):
                     if worth[c] > value or (
-                        worth[c] == value
-                        and best >= 0
-                        and is_smaller(f, w, arcs[c], ranks[c], arcs[best], ranks[best])
+                        worth[c] == value and best >= 0 and is_smaller(f, w, arcs[c], ranks[c], arcs[best], ranks[best])
                     ):
                         best, value = c, worth[c]
                 w.score[n, i], w.via[n, i] = value, -1
@@ -152,9 +150,7 @@ def fill_best(f: Packed, scores: Array, b: int, batch: int, w: Ways, arcs: Ints,
 
 
 @exact_kernel
-def best(
-    worker: int, workers: int, f: Packed, scores: Array, roots: Ints, w: Ways, trees: Ints, exists: Ints
-) -> None:
+def best(worker: int, workers: int, f: Packed, scores: Array, roots: Ints, w: Ways, trees: Ints, exists: Ints) -> None:
     """trees (V, k, B, L) = the arcs of the k best trees from roots (V, B), -1 after the end; exists (V, k, B)."""
     _, k, batch, longest = trees.shape
     widest = 0

@@ -22,6 +22,7 @@ from structloss.kernels.compile import helper, kernel
 from structloss.kernels.spans import SMALLEST, scaled_rows, share_labels, sum_labels
 from structloss.kernels.types import DONE, UNSAFE, Array, Ints
 
+
 @helper
 def eliminate(w: Array, paid: Array, p: Array, forced: Ints, n: int) -> complex:
     """log of the product of all p(v); w[v, h < v] and paid[v] become the shares of v, w[d, v] is as v met it."""

@@ -2,8 +2,9 @@
 
 Every chart is run in either of two arithmetics: linear, where weights are scaled so that nothing is too large and a
 product is a product; or in logarithms (`logs`), where a product is a sum, for examples whose result is too small for
-the first. What flows back is the derivative of log Z in the numbers, or in logarithms. A table and its transpose are
-both kept, so that each of the sums runs along two rows. Numbers are real or complex: see `kernels.arithmetic`.
+the first. What flows back is the derivative of log Z in the numbers, or in logarithms. A table has a row for each
+width, in which spans stand by where they start: the innermost loops run over spans, and add up nothing. Numbers are real
+or complex: see `kernels.arithmetic`.
 """
 
 import numpy as np
@@ -16,62 +17,64 @@ SMALLEST = -600.0  # a log Z of scaled weights below which linear arithmetic mig
 
 
 @helper_without_nan
-def times(x: complex, y: complex, logs: bool) -> complex:
-    """The product of two numbers."""
-    return x + y if logs else x * y
+def meet_sums(
+    x: Array,
+    least: int,
+    y: Array,
+    gap: int,
+    width: int,
+    spans: int,
+    narrow: bool,
+    logs: bool,
+    room: Array,
+    totals: Array,
+) -> None:
+    """totals[w, i] = the sum over least <= u < least + w of x[u, i] times y[w - gap - u, i + u + gap], for i < spans.
 
-
-@helper_without_nan
-def meet_sum(x: Array, i: int, a: int, y: Array, j: int, b: int, n: int, logs: bool, room: Array) -> complex:
-    """The sum over k < n of the product of x[i, a + k] and y[j, b + k], for n >= 1; room (n,) is to work in."""
-    if logs:
-        return log_sum(x, i, a, y, j, b, n, room)
-    total = x[i, a] * y[j, b]
-    for k in range(1, n):
-        total += x[i, a + k] * y[j, b + k]
-    return total  # type: ignore[no-any-return]
-
-
-@helper_without_nan
-def log_sum(x: Array, i: int, a: int, y: Array, j: int, b: int, n: int, room: Array) -> complex:
-    """`meet_sum` in logarithms."""
-    top = -np.inf
-    for k in range(n):
-        room[k] = x[i, a + k] + y[j, b + k]
-    for k in range(n):
-        value = room[k].real
-        top = value if value > top else top
-    if top == -np.inf:
-        return room[0]  # type: ignore[no-any-return]
-    total = exponential(room[0] - top)
-    for k in range(1, n):
-        total += exponential(room[k] - top)
-    return top + np.log(total)  # type: ignore[no-any-return]
+    `narrow`: the span that starts at 0 has the first of these only. room (2, spans) is to work in; w >= 1 is `width`.
+    """
+    if not logs:
+        for i in range(spans):
+            totals[width, i] = x[least, i] * y[width - gap - least, np.uintp(i + least + gap)]
+        for u in range(least + 1, least + width):
+            v, shift = width - gap - u, u + gap
+            for i in range(1 if narrow else 0, spans):
+                totals[width, i] += x[u, i] * y[v, np.uintp(i + shift)]
+        return
+    for i in range(spans):
+        room[0, i] = -np.inf
+        for u in range(least, least + (1 if narrow and i == 0 else width)):
+            value = x[u, i] + y[width - gap - u, i + u + gap]
+            if value.real > room[0, i].real:
+                room[0, i] = value.real
+        room[1, i] = 0.0
+    for u in range(least, least + width):
+        for i in range(1 if narrow and u > least else 0, spans):
+            if room[0, i].real > -np.inf:
+                room[1, i] += exponential(x[u, i] + y[width - gap - u, i + u + gap] - room[0, i].real)
+    for i in range(spans):
+        totals[width, i] = room[0, i] + (np.log(room[1, i]) if room[0, i].real > -np.inf else 0.0)
 
 
 @helper_without_nan
 def share_out(
-    flow: complex, total: complex, x: Array, i: int, a: int, y: Array, j: int, b: int, n: int, logs: bool, to_x: Array,
-    to_y: Array,
+    flow: Array, totals: Array, x: Array, least: int, y: Array, gap: int, width: int, spans: int, narrow: bool, logs: bool,
+    to_x: Array, to_y: Array,
 ) -> None:  # fmt: skip
-    """Add to to_x[i, a + k] and to_y[j, b + k] what of a flow into a `meet_sum`, total, comes from them."""
-    if logs:
-        share_logs(flow, total, x, i, a, y, j, b, n, to_x, to_y)
-        return
-    for k in range(n):
-        to_x[i, a + k] += flow * y[j, b + k]
-        to_y[j, b + k] += flow * x[i, a + k]
-
-
-@helper_without_nan
-def share_logs(
-    flow: complex, total: complex, x: Array, i: int, a: int, y: Array, j: int, b: int, n: int, to_x: Array, to_y: Array
-) -> None:
-    """`share_out` in logarithms."""
-    for k in range(n):
-        part = flow * exponential(x[i, a + k] + y[j, b + k] - total)
-        to_x[i, a + k] += part
-        to_y[j, b + k] += part
+    """Add to to_x and to_y what of the flow[i] into totals[width, i], its `meet_sums`, comes from x and from y."""
+    for u in range(least, least + width):
+        v, shift, first = width - gap - u, u + gap, 1 if narrow and u > least else 0
+        if logs:
+            for i in range(first, spans):
+                if flow[i].real > 0.0:
+                    part = flow[i] * exponential(x[u, i] + y[v, i + shift] - totals[width, i])
+                    to_x[u, i] += part
+                    to_y[v, i + shift] += part
+        else:
+            for i in range(first, spans):
+                to_x[u, i] += flow[i] * y[v, np.uintp(i + shift)]
+            for i in range(first, spans):
+                to_y[v, np.uintp(i + shift)] += flow[i] * x[u, i]
 
 
 @helper_without_nan

@@ -85,4 +85,7 @@ class BracketErrors(LocalLoss, name="bracket-errors"):
 def _listed(rows: Any) -> list[list[Any]]:
     """The brackets of each example, numbers or tuples of them; negative numbers are padding."""
     rows = [row.tolist() if hasattr(row, "tolist") else row for row in rows]
-    return [[tuple(x) if isinstance(x, list | tuple) else x for x in row if not (isinstance(x, int) and x < 0)] for row in rows]
+    return [
+        [tuple(x) if isinstance(x, list | tuple) else x for x in row if not (isinstance(x, int) and x < 0)]
+        for row in rows
+    ]

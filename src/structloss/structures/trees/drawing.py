@@ -18,7 +18,9 @@ def draw_forest(f: Forests, example: int, names: list[list[str]] | None, bold: l
         raise ModuleNotFoundError("drawing needs matplotlib: pip install 'structloss[plot]'") from error
     p, batch = f.packed, len(f.sizes)
     if f.sizes[example] > _MOST_ARCS:
-        raise ValueError(f"draw: example {example} has {f.sizes[example]} arcs, but a picture has room for {_MOST_ARCS}")
+        raise ValueError(
+            f"draw: example {example} has {f.sizes[example]} arcs, but a picture has room for {_MOST_ARCS}"
+        )
     place: dict[int, tuple[float, float]] = {f.num_items: (0.0, 0.0)}
     for level, cell in enumerate(range(example, len(p.cell_begin) - 1, batch)):
         own = range(p.cell_begin[cell], p.cell_begin[cell + 1])

@@ -151,7 +151,9 @@ class Forest(Structure):
         if not choices.shape[2]:
             return self._scores.new_full(choices.shape[:2], -math.inf)
         used = choices >= 0
-        own = wide(self._scores)[choices.clamp(min=0)] if len(self._scores) else wide(self._scores).new_zeros(used.shape)
+        own = (
+            wide(self._scores)[choices.clamp(min=0)] if len(self._scores) else wide(self._scores).new_zeros(used.shape)
+        )
         value = torch.where(used, own, 0).sum(2)
         return torch.where(used[:, :, 0] & (value > -math.inf), value, -math.inf).to(self.dtype)
 
@@ -191,11 +193,15 @@ class Forest(Structure):
         """Arcs (B, U), negative where there is none, each one of the example's."""
         arcs, _ = as_padded(reference, "reference", self.device)
         if arcs.dim() != 2 or arcs.shape[0] != self._batch:
-            raise ValueError(f"reference: got shape {tuple(arcs.shape)}, but wanted ({self._batch}, U), or lists of arcs")
+            raise ValueError(
+                f"reference: got shape {tuple(arcs.shape)}, but wanted ({self._batch}, U), or lists of arcs"
+            )
         sizes = torch.from_numpy(self._forests.sizes).to(self.device)[:, None]
         if (arcs >= sizes).any():
             b, i = (arcs >= sizes).nonzero()[0].tolist()
-            raise ValueError(f"reference: reference[{b}][{i}] is {int(arcs[b, i])}, but example {b} has {int(sizes[b])} arcs")
+            raise ValueError(
+                f"reference: reference[{b}][{i}] is {int(arcs[b, i])}, but example {b} has {int(sizes[b])} arcs"
+            )
         return arcs
 
     def _costs(self, loss: Loss, reference: Labels, dtype: torch.dtype) -> Tensor:

@@ -43,5 +43,7 @@ def read(text: str | Path, name: str) -> tuple[Ints, list[float], list[str]]:
     rows = np.array(arcs, np.int64)
     _, loop = heights(rows, len(number))
     if loop >= 0:
-        raise DataError(f"{name}, line {of_line[loop]}: the item {list(number)[arcs[loop][0]]} is below itself, a cycle")
+        raise DataError(
+            f"{name}, line {of_line[loop]}: the item {list(number)[arcs[loop][0]]} is below itself, a cycle"
+        )
     return rows, scores, list(number)

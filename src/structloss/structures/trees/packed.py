@@ -77,7 +77,9 @@ def build(arcs: Sequence[Ints], mark: Ints | None = None) -> Forests:
     if arc >= 0:
         b = int(np.searchsorted(np.cumsum(sizes), arc, side="right"))
         row = arc - int(sizes[:b].sum())
-        raise ValueError(f"arcs: example {b} has a cycle through its arc {row}, {arcs[b][row].tolist()}, but wanted none")
+        raise ValueError(
+            f"arcs: example {b} has a cycle through its arc {row}, {arcs[b][row].tolist()}, but wanted none"
+        )
     example = np.repeat(np.arange(len(arcs)), [len(own) for own in names])
     cell = height * len(arcs) + example
     order = np.argsort(cell, kind="stable")

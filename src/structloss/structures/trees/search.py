@@ -27,9 +27,7 @@ def ranked(p: Arcs, best: Callable[[Arcs], Found], k: int) -> Found:
     return Found(trees.to(p.scores.device), exists.to(p.scores.device))
 
 
-def _best_trees(
-    scores: NDArray[np.float64], p: Arcs, best: Callable[[Arcs], Found], k: int
-) -> list[tuple[int, ...]]:
+def _best_trees(scores: NDArray[np.float64], p: Arcs, best: Callable[[Arcs], Found], k: int) -> list[tuple[int, ...]]:
     """The k best of one example (Lawler 1972), from scores (n, (n + 1) * R).
 
     The rest of the trees is split by the first word that hangs elsewhere, and the best of each part is found by
@@ -60,9 +58,7 @@ def _best_trees(
     return found
 
 
-def drawn_trees(
-    p: Arcs, shares: Callable[[Arcs], Tensor], n: int, generator: torch.Generator | None
-) -> Found:
+def drawn_trees(p: Arcs, shares: Callable[[Arcs], Tensor], n: int, generator: torch.Generator | None) -> Found:
     """n trees (n, B, T) drawn by exp(score) / Z, word after word by the marginals of the trees that are left.
 
     Cost T times that of the marginals (B, T, T + 1, R) of a batch of n * B.

@@ -82,7 +82,10 @@ class SpanTrees(Structure):
 
     def _read(self, arcs: Tensor) -> Tensor:
         """The brackets (n, B, 2T - 1) that trees of the chart (n, B, L) write."""
-        example, place = self._spans[0].numel() if self._batch else 1, torch.from_numpy(self._chart.span).to(arcs.device)
+        example, place = (
+            self._spans[0].numel() if self._batch else 1,
+            torch.from_numpy(self._chart.span).to(arcs.device),
+        )
         codes = torch.where(arcs >= 0, place[arcs.clamp(min=0)], -1) if len(place) else arcs
         first = torch.argsort(codes < 0, dim=2, stable=True)  # those that write, in their order
         codes = codes.gather(2, first)[:, :, : self._width]
@@ -157,7 +160,9 @@ class SpanTrees(Structure):
         rows = self._reference(reference)
         if any(k < 0 for row in rows for _, _, k in row):
             raise ValueError(f"reference: got a bracket whose label is unknown, but {loss!r} compares labels")
-        codes, _ = as_padded([[(i * width + j) * labels + k for i, j, k in row] for row in rows], "reference", self.device)
+        codes, _ = as_padded(
+            [[(i * width + j) * labels + k for i, j, k in row] for row in rows], "reference", self.device
+        )
         costs = loss.costs_of(codes, torch.ones_like(self.lengths), width * width * labels + 1, dtype)[:, 0]
         own, last = costs[:, :-1].reshape(self._spans.shape), (self.lengths - 1).clamp(min=0)
         if not width:
