@@ -553,7 +553,7 @@ REFUSALS = {  # the first that fits: structure, kind of loss, and the sentence
 
 
 def is_for(objective: str, structure: str) -> bool:
-    """Whether an objective is for a structure: SlackHinge is not for one that cannot tell its outputs apart by a loss."""
+    """Whether an objective is for a structure: not SlackHinge, where outputs are not told apart by a loss."""
     return objective != "SlackHinge" or not structure.startswith("DependencyTree")
 
 

@@ -5,13 +5,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import pytest
 import torch
 from torch import Tensor
 
 import oracle
 import structloss as sl
-from suite import Case, StructureSuite, close, gradients
+from suite import Case, StructureSuite, gradients
 
 INF = math.inf
 
@@ -166,7 +165,7 @@ class TestForest(StructureSuite):
         return [chart, [[0, 1, 2], [2, -1, -1], [1, -1, -1], [0, 2, -1], [4, 0, 1]], [[1, -1, -1], [0, -1, -1]]]
 
     def make(self, kind: str, edge: str) -> Case:
-        torch.manual_seed(sum(map(ord, kind + edge)))
+        torch.manual_seed(1 + sum(map(ord, kind + edge)))
         arcs = self.arcs(kind)
         begin = [0, *itertools.accumulate(map(len, arcs))]
         trees = [forest_trees(own) for own in arcs]
@@ -279,8 +278,8 @@ class TestConstituencyTree(StructureSuite):
         partial[:, ::2] = -1
         losses = [(sl.BracketErrors(m, f), bracket_errors(m, f)) for m, f in ((1, 1), (0.5, 2), (1, 0))]
         return SpanCase(
-            (scores.requires_grad_(),), lambda x: sl.ConstituencyTree(x[0], lengths), outputs, score, reference, partial,
-            losses,
+            (scores.requires_grad_(),), lambda x: sl.ConstituencyTree(x[0], lengths), outputs, score, reference,
+            partial, losses,
         )  # fmt: skip
 
     def marginals_by_enumeration(self, case: Case) -> Tensor:

@@ -1,4 +1,4 @@
-"""The best dependency tree, projective or not: Chu and Liu (1965), Edmonds (1967), as paths that grow (Gabow et al. 1986).
+"""The best dependency tree of all: Chu and Liu (1965), Edmonds (1967), by growing paths (Gabow et al. 1986).
 
 Each word takes its best head; where that closes a cycle, the cycle becomes one node, whose arcs are worth what they are
 above those that they replace. Cost T**2, and that again for each arc that might make an equal tree smaller.
@@ -102,7 +102,7 @@ def is_tight(worth: Array, d: int, h: int, room: Room) -> bool:
         reduced -= room.worth[m]
         size = max(size, abs(room.worth[m]))
         m = room.parent[m]
-    return reduced >= -1e-9 * size
+    return bool(reduced >= -1e-9 * size)
 
 
 @exact_kernel

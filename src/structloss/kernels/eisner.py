@@ -27,9 +27,9 @@ def log_partition(
 ) -> None:  # fmt: skip
     """value (B,) = log Z; gradient (B, T, T + 1, R), which comes zero, = the probability of each arc, unless B is 0.
 
-    In linear arithmetic the weights of a word's arcs sum up to 1, so that nothing is above 1; status (B,) becomes UNSAFE
-    where that loses too much, and these are treated by `logs`. right[w, i] is right(i, i + w), and so are the others;
-    `to_...` is what flows back into each.
+    In linear arithmetic the weights of a word's arcs sum up to 1, so that nothing is above 1; status (B,) becomes
+    UNSAFE where that loses too much, and these are treated by `logs`. right[w, i] is right(i, i + w), and so are the
+    others; `to_...` is what flows back into each.
     """
     size = scores.shape[2]
     tables, flows = np.zeros((7, size, size), value.dtype), np.empty((4, size, size), value.dtype)

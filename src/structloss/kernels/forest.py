@@ -1,8 +1,8 @@
 """Sums and maxima over the trees of a batch of packed forests: Huang and Chiang (2005) for the k best.
 
-An arc has a head, one item, and up to two tails; a tree is an arc of the root, and a tree of each tail. The items of the
-whole batch stand in one row, sorted by height (tails are lower than heads), within a height by example. The arcs of an
-item stand together, sorted by their number. Item N is no item, for a tail that is not there. Every recursion is
+An arc has a head, one item, and up to two tails; a tree is an arc of the root, and a tree of each tail. The items of
+the whole batch stand in one row, sorted by height (tails are lower than heads), within a height by example. The arcs of
+an item stand together, sorted by their number. Item N is no item, for a tail that is not there. Every recursion is
 
     beta(n) = the (+)-sum over the arcs a of n of scores[number(a)] (*) beta(first tail) (*) beta(second tail)
 
@@ -114,7 +114,7 @@ def is_smaller(f: Packed, w: Ways, a: int, x: Ints, c: int, y: Ints) -> bool:
 
 @exact_helper
 def fill_best(f: Packed, scores: Array, b: int, batch: int, w: Ways, arcs: Ints, ranks: Ints, worth: Array) -> None:
-    """The k best trees of each item of example b. Candidates: arcs (n,), ranks (n, 2) and worth (n,) are room for them."""
+    """The k best trees of each item of example b. arcs, ranks (n, 2) and worth are room for candidates."""
     k = w.score.shape[1]
     for cell in range(b, f.cell_begin.shape[0] - 1, batch):
         for n in range(f.cell_begin[cell], f.cell_begin[cell + 1]):

@@ -11,8 +11,8 @@ w(d, h) the weight of d hanging on h, words v = n, ..., 1 are eliminated by
 and Z is the product of all p(v): all terms are positive, and all digits right.
 
 Where the root has one word only, its weights are those of a root that must be paid for: `paid`, multiplied by a z of
-which only the least power counts. Where p(v) is 0 without them, v has to hang on the root: p(v) = paid(v), and who hangs
-on v has got to the root for free. Z is the factor of z**1, and 0 where two words have to be paid for.
+which only the least power counts. Where p(v) is 0 without them, v has to hang on the root: p(v) = paid(v), and who
+hangs on v has got to the root for free. Z is the factor of z**1, and 0 where two words have to be paid for.
 """
 
 import numpy as np

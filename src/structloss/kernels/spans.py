@@ -3,8 +3,8 @@
 Every chart is run in either of two arithmetics: linear, where weights are scaled so that nothing is too large and a
 product is a product; or in logarithms (`logs`), where a product is a sum, for examples whose result is too small for
 the first. What flows back is the derivative of log Z in the numbers, or in logarithms. A table has a row for each
-width, in which spans stand by where they start: the innermost loops run over spans, and add up nothing. Numbers are real
-or complex: see `kernels.arithmetic`.
+width, in which spans stand by where they start: the innermost loops run over spans, and add up nothing. Numbers are
+real or complex: see `kernels.arithmetic`.
 """
 
 import numpy as np
@@ -58,8 +58,8 @@ def meet_sums(
 
 @helper_without_nan
 def share_out(
-    flow: Array, totals: Array, x: Array, least: int, y: Array, gap: int, width: int, spans: int, narrow: bool, logs: bool,
-    to_x: Array, to_y: Array,
+    flow: Array, totals: Array, x: Array, least: int, y: Array, gap: int, width: int, spans: int, narrow: bool,
+    logs: bool, to_x: Array, to_y: Array,
 ) -> None:  # fmt: skip
     """Add to to_x and to_y what of the flow[i] into totals[width, i], its `meet_sums`, comes from x and from y."""
     for u in range(least, least + width):

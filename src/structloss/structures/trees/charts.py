@@ -25,7 +25,7 @@ def _starts(length: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=16)
 def of_labels(lengths: tuple[int, ...], width: int, labels: int) -> Chart:
-    """An item for each span, whose arcs are its labels, and one below it, whose arcs are the places where parts meet."""
+    """An item for each span, whose arcs are its labels, and one below it: where its parts meet."""
     arcs, codes = [], []
     for b, n in enumerate(lengths):
         spans = _starts(n)

@@ -22,17 +22,17 @@ class ConstituencyTree(SpanTrees):
 
     .. math:: \text{score}(y) = \sum_{(i, j, k) \in y} \text{scores}[i, j, k]
 
-    Sums and maxima cost T**3 + T**2 * K (Cocke, Kasami and Younger). `topk`, `sample` and `strata` are those of the chart as
-    a `Forest`. A label may stand for "no constituent", for trees that are not binary.
+    Sums and maxima cost T**3 + T**2 * K (Cocke, Kasami and Younger). `topk`, `sample` and `strata` are those of the
+    chart as a `Forest`. A label may stand for "no constituent", for trees that are not binary.
 
     Args:
-        scores: floating-point (B, T, T, K), of the span from word i to word j, both included, with label k; -inf forbids.
-            What is before the diagonal, where j < i, is not read.
+        scores: floating-point (B, T, T, K), of the span from word i to word j, both included, with label k; -inf
+            forbids. What is before the diagonal, where j < i, is not read.
         lengths: integers (B,), or a mask (B, T) of True, then False.
 
-    Outputs are brackets (B, 2T - 1), each before those inside it, from left to right, -1 after the last: a span with its
-    label is the number (i * T + j) * K + k, which `brackets(y)` takes apart; `decode()` gives tuples (i, j, k). Of several
-    best trees the lexicographically smallest is chosen. `marginals()` is the probability of each span and label,
+    Outputs are brackets (B, 2T - 1), each before those inside it, from left to right, -1 after the last: a span with
+    its label is the number (i * T + j) * K + k, which `brackets(y)` takes apart; `decode()` gives tuples (i, j, k).
+    Of several best trees the lexicographically smallest is chosen. `marginals()` is the probability of each span and label,
     (B, T, T, K). bfloat16 and float16 are computed and returned in float32.
 
     Example:

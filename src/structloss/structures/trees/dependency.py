@@ -13,7 +13,13 @@ from structloss.losses import Hamming, LocalLoss, Loss
 from structloss.losses.references import UNKNOWN, Labels, as_aligned, as_positions, check_labels
 from structloss.structures.base import Found, Structure
 from structloss.structures.checks import (
-    at_least_float32, check_floating, check_over, check_scale, check_shape, objection, unfit,
+    at_least_float32,
+    check_floating,
+    check_over,
+    check_scale,
+    check_shape,
+    objection,
+    unfit,
 )  # fmt: skip
 from structloss.structures.engine import is_native
 from structloss.structures.trees import native_engine, torch_engine
@@ -32,9 +38,9 @@ class DependencyTree(Structure):
     head * R + label: `heads(y)` and `labels(y)` take it apart, `arcs(heads, labels)` puts it together.
 
     Projective trees are those whose arcs do not cross when they are drawn above the sentence (Eisner 1996). Without
-    that, all trees: sums by the matrix-tree theorem (Koo et al. 2007), maxima by Chu and Liu and Edmonds (Zmigrod et al.
-    2020 for the single root). Sums cost T**3, in tensor operations too; the best tree T**3 where it is projective, else
-    T**2, on the CPU in both engines. `topk(k)` asks for k * T best trees, `sample(n)` for the marginals of n * T sums.
+    that, all trees: sums by the matrix-tree theorem (Koo et al. 2007), maxima by Chu and Liu and Edmonds. Sums cost
+    T**3; the best tree T**3 where it is projective, else T**2, on the CPU in both engines. `topk(k)` asks for k * T best
+    trees, `sample(n)` for n * T sums. Trees are not told apart by their loss: `SlackHinge` is not for them.
 
     Args:
         scores: floating-point (B, T, T + 1), or with labels (B, T, T + 1, R); -inf forbids. What would hang a word on
@@ -107,7 +113,7 @@ class DependencyTree(Structure):
     def arcs(self, heads: Tensor, labels: Tensor | None = None) -> Tensor:
         """Heads (B, T), and labels, as a reference. Without labels any will do: sets (B, T, (T + 1) * R).
 
-        So `loss(y, trees.arcs(heads, labels))` under `Hamming` counts what LAS counts, `trees.arcs(heads)` what UAS does.
+        So `Hamming` against `arcs(heads, labels)` counts what LAS counts, against `arcs(heads)` what UAS does.
 
         Example:
             >>> import torch, structloss as sl
@@ -218,7 +224,8 @@ class DependencyTree(Structure):
             with torch.enable_grad():
                 scores = p.scores.requires_grad_()
                 value = (native_engine if is_native(self.device) else torch_engine).log_partition(p)
-                return torch.autograd.grad(value[value > -math.inf].sum(), scores)[0]
+                found: Tensor = torch.autograd.grad(value[value > -math.inf].sum(), scores)[0]
+                return found
 
         found = drawn_trees(self._parts, shares, n, generator)
         return found._replace(exists=self.detach()._log_partition() > -math.inf)
@@ -243,7 +250,7 @@ class DependencyTree(Structure):
     # --- Losses and references ---------------------------------------------------------------------------------------
 
     def _reference(self, reference: Labels) -> Tensor:
-        """Arcs (B, T), UNKNOWN where any will do, or sets of them (B, T, (T + 1) * R), those of words that count first."""
+        """Arcs (B, T), UNKNOWN where any will do, or sets (B, T, (T + 1) * R), those of words that count first."""
         arcs = as_aligned(reference, self._positions, self._scores.shape[2] * self.num_labels)
         if arcs.dtype != torch.bool:
             within = torch.where(self._positions.within, arcs, UNKNOWN)

@@ -20,7 +20,7 @@ from structloss.structures.graph.build import as_scores
 from structloss.structures.strata import best_at_each
 from structloss.structures.tensors import wide
 from structloss.structures.trees import forest_engine, forest_text
-from structloss.structures.trees.packed import Floats, Forests, Ints, build, with_values
+from structloss.structures.trees.packed import Floats, Ints, build, with_values
 
 
 class Forest(Structure):
@@ -32,17 +32,17 @@ class Forest(Structure):
     .. math:: \text{score}(\text{tree}) = \sum_{a \in \text{tree}} \text{scores}[a]
 
     Whatever is parsed by a chart is one (Huang and Chiang 2005): items are spans, arcs are rules applied to them. Where
-    all arcs have one tail it is a lattice. Sums and maxima cost the number of arcs, the k best trees at most k * k more.
+    all arcs have one tail it is a lattice. Sums and maxima cost the number of arcs, the k best trees k * k times it.
 
     Args:
-        arcs: for each example integers (n_b, 3): head, first tail, second tail; -1 for a tail that is not there. No item
-            is below itself: a cycle is an error.
+        arcs: for each example integers (n_b, 3): head, first tail, second tail; -1 for a tail that is not there. No
+            item is below itself: a cycle is an error.
         scores: floating-point (sum of n_b,), of the arcs of all examples in order, or a list of (n_b,). -inf forbids.
 
-    Outputs are int64 (B, L): numbers of arcs, counted within the example, an arc before the trees of its tails; -1 after
-    the end. Of several best trees the lexicographically smallest is the one of the smallest arc, at the first place where
-    they differ. `marginals()` is how often each arc is used in the mean, (sum of n_b,): its probability, unless a tree
-    uses it twice. Sums are tensor operations in the torch engine; trees are sought and drawn on the CPU.
+    Outputs are int64 (B, L): numbers of arcs, counted within the example, an arc before the trees of its tails; -1
+    after the end. Of several best trees the lexicographically smallest is the one of the smallest arc, at the first
+    place where they differ. `marginals()` is how often each arc is used in the mean, (sum of n_b,): its probability,
+    unless a tree uses it twice. Sums are tensor operations in the torch engine; trees are sought and drawn on the CPU.
 
     Example:
         >>> import torch, structloss as sl
@@ -85,7 +85,7 @@ class Forest(Structure):
         return forest
 
     def draw(self, path: str | Path, example: int = 0, y: Tensor | None = None) -> Path:
-        """Draw an example into a file whose name ends in .svg, .png or .pdf; the arcs of the tree y, the best one, bold.
+        """Draw an example into a file whose name ends in .svg, .png or .pdf; the arcs of the tree y are bold.
 
         Args:
             path: the file.
@@ -108,7 +108,8 @@ class Forest(Structure):
 
     def __repr__(self) -> str:
         f = self._forests
-        return f"Forest(batch={self._batch}, items={f.num_items}, arcs={len(f.packed.number)}, {self.dtype}, {self.device})"
+        sizes = f"batch={self._batch}, items={f.num_items}, arcs={len(f.packed.number)}"
+        return f"Forest({sizes}, {self.dtype}, {self.device})"
 
     # --- The template ------------------------------------------------------------------------------------------------
 
@@ -139,8 +140,8 @@ class Forest(Structure):
         if row >= 0:
             i, b = divmod(row, self._batch)
             raise ValueError(
-                f"{name}: {y[i, b].tolist()} is no tree of example {b}, from position {place} on: wanted an arc of item 0, "
-                "each before the trees of its tails, and then -1"
+                f"{name}: {y[i, b].tolist()} is no tree of example {b}, from position {place} on: wanted an arc of "
+                "item 0, each before the trees of its tails, and then -1"
             )
         return choices
 

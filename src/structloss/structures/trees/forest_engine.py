@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def log_partition(f: Forests, scores: Tensor, native: bool) -> Tensor:
     tails = torch.from_numpy(np.where(p.tails == f.num_items, 0, p.tails + 1)).to(device)
     beta = arcs.new_zeros(1)  # of no item, and of those that are lower
     level = p.cell_begin[:: max(1, len(f.sizes))]
-    for first, last in zip(level, level[1:], strict=False):
+    for first, last in pairwise(level):
         own = slice(p.arc_begin[first], p.arc_begin[last])
         head = np.repeat(np.arange(last - first), np.diff(p.arc_begin[first : last + 1]))
         values = arcs[own] + beta[tails[own]].sum(1)

@@ -1,6 +1,7 @@
 """Trees by compiled kernels: CPU tensors in and out, values and first derivatives."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +27,8 @@ def _solve(p: Arcs) -> Solve:
         gradient = np.zeros(scores.shape if wanted[0] else (0, *scores.shape[1:]), value.dtype)
         steps = batch * scores.shape[1] ** 3
         status, rest = np.full(batch, OK), (scores, lengths, p.single_root)
-        linear, logs = (eisner.log_partition, False), (eisner.log_partition, True)
+        linear: tuple[Any, ...] = (eisner.log_partition, False)
+        logs: tuple[Any, ...] = (eisner.log_partition, True)
         if not p.projective:
             linear, logs = (matrix_tree.log_partition,), (matrix_tree.log_partition_by_logs,)
         for i, (kernel, *how) in enumerate((linear, logs)):
@@ -48,7 +50,7 @@ def expectation(p: Arcs, f: Arcs) -> Tensor:
 
 
 def best(p: Arcs) -> Found:
-    """The arcs of the best trees (1, B, T), of equals the lexicographically smallest, and whether there is any (1, B)."""
+    """The arcs of the best trees (1, B, T), of equals the smallest, and whether there is any (1, B)."""
     batch, width, _, _ = p.scores.shape
     trees, exists = torch.full((1, batch, width), -1), torch.zeros(1, batch, dtype=torch.bool)
     scores, lengths = as_array(p.scores.cpu()), p.lengths.cpu().numpy()

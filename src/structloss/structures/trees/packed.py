@@ -137,8 +137,8 @@ def with_values(f: Forests, costs: Floats) -> tuple[Forests, Ints, list[Floats],
             total += len(values)
         if total > _MOST_STRATA:
             raise ValueError(
-                f"loss: its values times the arcs of the forest are more than {_MOST_STRATA}, too many to search one by "
-                "one; wanted costs that are multiples of one number, or fewer or smaller examples"
+                f"loss: its values times the arcs of the forest are more than {_MOST_STRATA}, too many to search one "
+                "by one; wanted costs that are multiples of one number, or fewer or smaller examples"
             )
     arcs = [np.concatenate([np.zeros((0, 3), np.int64), *own]) for own in rows]
     arcs = [np.where(own >= 0, own + 1, -1) for own in arcs]  # item 0 is a root that has no arc

@@ -34,7 +34,8 @@ def _best_trees(scores: NDArray[np.float64], p: Arcs, best: Callable[[Arcs], Fou
     itself: k times n of them.
     """
     n, labels = len(scores), p.scores.shape[3]
-    words, queue, found = np.arange(n), [], []
+    words, found = np.arange(n), list[tuple[int, ...]]()
+    queue: list[Entry] = []
 
     def search(parts: NDArray[np.float64], fixed: list[int]) -> None:
         arranged = torch.from_numpy(parts.reshape(len(parts), n, n + 1, labels))

@@ -56,7 +56,7 @@ class SpanTrees(Structure):
         return max(0, 2 * self._spans.shape[1] - 1)
 
     def brackets(self, y: Tensor) -> Tensor:
-        """The first word, the last word and the label of each bracket of outputs (..., 2T - 1, 3); -1 beyond the end."""
+        """The first word, the last word and the label of each bracket of outputs (..., 2T - 1, 3); -1: none."""
         width, labels = self._spans.shape[2:]
         found = torch.stack([y // (width * labels), y // labels % width, y % labels], -1)
         return torch.where(y[..., None] >= 0, found, -1)
@@ -129,7 +129,7 @@ class SpanTrees(Structure):
         rows = reference.tolist() if isinstance(reference, Tensor | np.ndarray) else reference
         triples = any(isinstance(x, list | tuple) or getattr(x, "ndim", 0) for row in rows for x in row)
         if triples:
-            found = [[tuple(int(v) for v in x) for x in row if int(x[0]) >= 0] for row in rows]
+            found: list[list[Any]] = [[tuple(int(v) for v in x) for x in row if int(x[0]) >= 0] for row in rows]
         else:
             codes, _ = as_padded(reference, "reference")
             found = self._strings(codes)
@@ -139,7 +139,7 @@ class SpanTrees(Structure):
             for i, x in enumerate(own):
                 if len(x) != 3 or not 0 <= x[0] <= x[1] < n or not (0 <= x[2] < self.num_labels or x[2] == -100):
                     raise ValueError(
-                        f"reference: reference[{b}][{i}] is {x}, but wanted (begin, end, label) with words 0 to {n - 1} "
+                        f"reference: reference[{b}][{i}] is {x}, but wanted (begin, end, label), words 0 to {n - 1} "
                         f"and labels 0 to {self.num_labels - 1}, or -100 for unknown"
                     )
                 for other in own[:i]:
@@ -176,8 +176,8 @@ class SpanTrees(Structure):
 
         Args:
             loss: a sum over brackets: `BracketErrors`.
-            reference: of each example a list of (begin, end, label), words counted from 0, the end included; or brackets
-                as numbers, (B, L), as outputs have them. All of a tree's, or those that count.
+            reference: of each example a list of (begin, end, label), words counted from 0, the end included; or
+                brackets as numbers, (B, L), as outputs have them. All of a tree's, or those that count.
             scale: a number; negative to subtract the loss.
         """
         check_scale(scale)

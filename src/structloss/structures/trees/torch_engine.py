@@ -1,4 +1,4 @@
-"""Sums over trees in tensor operations: any device, derivatives of any order. The recursions are those of the kernels."""
+"""Sums over trees in tensor operations: any device, derivatives of any order, the recursions of the kernels."""
 
 import math
 
