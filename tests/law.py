@@ -79,6 +79,7 @@ def ngram(n: int, smoothing: float) -> Callable[..., float]:
 
 
 NAMES = ["O", "B-X", "I-X"]
+PIECES = ["▁a", "a", "▁a▁b"]
 
 
 def chunk_counts(y: Sequence[int], r: Wanted) -> tuple[int, int, int]:
@@ -159,6 +160,24 @@ def noise(y: Sequence[int], r: Wanted) -> float:
     return -math.log(0.5 + table[-1, -1])
 
 
+def words(
+    spelling: Sequence[str], mark: str, per_word: bool = False, costs: Sequence[float] = (1, 1, 1)
+) -> Callable[..., float]:
+    def split(labels: Sequence[int]) -> list[str]:
+        return [word for word in "".join(spelling[k] for k in labels).split(mark) if word]
+
+    def loss(y: Sequence[int], r: Wanted) -> float:
+        wanted = split([next(iter(s)) for s in r])
+        errors = edit(*costs)(split(y), [{word} for word in wanted])
+        return errors / max(1, len(wanted)) if per_word else errors
+
+    return loss
+
+
+def per_label(loss: Callable[..., float]) -> Callable[..., float]:
+    return lambda y, r: loss(y, r) / max(1, len(r))
+
+
 def added(*terms: tuple[float, Callable[..., float]]) -> Callable[..., float]:
     def loss(y: Sequence[int], r: Wanted) -> float:
         return sum(factor * part(y, r) for factor, part in terms)
@@ -187,6 +206,19 @@ LOSSES = {
     "a factor times Hamming": LossCase(2 * sl.Hamming(), added((2.0, hamming)), "labels"),
     "EditDistance": LossCase(sl.EditDistance(), edit(1, 1, 1), "strings"),
     "EditDistance with a cap": LossCase(sl.EditDistance(1.0, 3.0, 2.0, cap=3), edit(1, 3, 2, 3), "strings"),
+    "EditDistance, normalized": LossCase(
+        sl.EditDistance(1, 3, 2, cap=4, normalize=True), per_label(edit(1, 3, 2, 4)), "strings"
+    ),
+    "WordErrors": LossCase(sl.WordErrors("a b"), words("a b", " "), "strings", partial=False, sets=False),
+    "WordErrors of pieces": LossCase(
+        sl.WordErrors(PIECES, substitution=1.5, insertion=0.5, normalize=True),
+        words(PIECES, "▁", True, (1.5, 0.5, 1)), "strings", partial=False, sets=False,
+    ),
+    "WordErrors and EditDistance": LossCase(
+        2 * sl.WordErrors("ab ", cap=2) + 0.5 * sl.EditDistance(),
+        added((2.0, lambda y, r: min(2, words("ab ", " ")(y, r))), (0.5, edit(1, 1, 1))), "strings",
+        partial=False, sets=False,
+    ),
     "SmithWaterman": LossCase(sl.SmithWaterman(), smith_waterman(), "strings"),
     "NGram": LossCase(sl.NGram(2), ngram(2, 1.0), "strings", sets=False),
     "ChunkErrors": LossCase(sl.ChunkErrors(NAMES, 1.5, 0.5), chunk_errors(1.5, 0.5), "strings", sets=False),

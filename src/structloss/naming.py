@@ -54,10 +54,10 @@ def loss_of(text: str | Loss, labels: Sequence[str] | None = None) -> Loss:
         return text
     name, settings = split(text, "loss")
     if name in LOSSES:
-        if "labels" in inspect.signature(LOSSES[name]).parameters:
+        for wanted in {"labels", "spelling"} & set(inspect.signature(LOSSES[name]).parameters):
             if labels is None:
-                raise ValueError(f"loss {text!r}: it wants the names of labels, which only tagging has")
-            settings["labels"] = labels
+                raise ValueError(f"loss {text!r}: it wants the names of labels, which are not known here")
+            settings[wanted] = labels
         loss: Loss = build(LOSSES[name], settings, f"loss {text!r}")
         return loss
     if Path(text).exists():

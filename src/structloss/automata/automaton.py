@@ -151,6 +151,13 @@ class LossAutomaton:
         """The machine of other symbols, symbol k standing for labels[k]."""
         return replace(self, class_of=self.class_of[labels])
 
+    def times(self, factor: float) -> "LossAutomaton":
+        """The machine of a factor times the loss; what is outside stays outside, whatever the factor is."""
+        if factor == 1.0:
+            return self
+        final = np.where(np.isinf(self.final), np.inf, factor * np.where(np.isinf(self.final), 0.0, self.final))
+        return replace(self, weights=factor * self.weights, final=final)
+
     def draw(self, path: str | Path | None = None, symbols: Sequence[str] | None = None) -> str:
         """Graphviz text of the machine; with a path that ends in .svg, .png or .pdf also a picture there.
 

@@ -216,13 +216,13 @@ def merged(class_of: Ints, C: int, arcs: list[tuple[NDArray[Any], Floats]], fina
     next_states, weights, sizes = [np.zeros((len(final), C), np.int64)], [np.zeros((len(final), C))], [len(final)]
     for place, weight in reversed(arcs):
         following = which[place]
-        first, which = _distinct(np.concatenate([following, _bits(weight)], 1))
+        first, which = _distinct(np.concatenate([following, bits(weight)], 1))
         next_states.append(following[first])
         weights.append(weight[first])
         sizes.append(len(first))
     # Classes that lead everywhere alike are one, too.
     next_state, weight = np.concatenate(next_states[::-1]), np.concatenate(weights[::-1])
-    kept, symbol_class = _distinct(np.ascontiguousarray(np.concatenate([next_state, _bits(weight)]).T))
+    kept, symbol_class = _distinct(np.ascontiguousarray(np.concatenate([next_state, bits(weight)]).T))
     weight = np.ascontiguousarray(weight[:, kept])
     offsets = np.concatenate([[0], np.cumsum(sizes[::-1])]).astype(np.int64)
     losses = np.zeros(offsets[-1])
@@ -233,7 +233,7 @@ def merged(class_of: Ints, C: int, arcs: list[tuple[NDArray[Any], Floats]], fina
     )  # fmt: skip
 
 
-def _bits(weights: Floats) -> Ints:
+def bits(weights: Floats) -> Ints:
     """Numbers that are the same where the weights are."""
     return (weights + 0.0).view(np.int64)  # -0.0 is 0.0
 

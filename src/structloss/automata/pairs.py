@@ -57,6 +57,45 @@ def weighted_sum(
     return LossAutomaton(first.class_of, first.next_state, weights, final, first.offsets)
 
 
+class ScaledAutomaton(OpenAutomaton):
+    """factor * a machine for strings of any length: its states, each with its own number.
+
+    Attributes:
+        machine: the machine.
+        factor: what its losses are multiplied by; what is outside stays outside, whatever the factor is.
+    """
+
+    def __init__(self, machine: OpenAutomaton, factor: float) -> None:
+        super().__init__(machine.class_of, machine.next_state.shape[1], machine.max_states)
+        self.machine, self.factor = machine, factor
+        self._take()
+
+    @property
+    def num_bytes(self) -> int:
+        return super().num_bytes + self.machine.num_bytes
+
+    def _take(self) -> None:
+        """Know the states that the machine knows."""
+        before, self.num_states = self.num_states, self.machine.num_states
+        self._grow(self.num_states)
+        self.final[before : self.num_states] = self._times(self.machine.final[before : self.num_states])
+
+    def _times(self, losses: Floats) -> Floats:
+        outside = np.isinf(losses)
+        return np.where(outside, np.inf, self.factor * np.where(outside, 0.0, losses))
+
+    def _expand(self, states: Ints, classes: Ints) -> None:
+        found, weights = self.machine.follow(states, classes)
+        self._take()
+        self.next_state[states, classes], self.weights[states, classes] = found, self.factor * weights
+
+    def losses_to_go(self, states: Ints, length: int) -> tuple[Floats, Floats]:
+        least, most = self.machine.losses_to_go(states, length)
+        outside = least == np.inf  # every string is
+        least, most = (self.factor * np.where(outside | (self.factor == 0), 0.0, x) for x in (least, most))
+        return np.where(outside, np.inf, np.minimum(least, most)), np.where(outside, np.inf, np.maximum(least, most))
+
+
 class SumAutomaton(OpenAutomaton):
     """factor_a * a + factor_b * b for strings of any length: its states are pairs, found as they are asked for.
 

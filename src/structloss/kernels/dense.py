@@ -24,40 +24,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from structloss.kernels import levels, steps
 from structloss.kernels.arithmetic import exponential, extremes, inverse
 from structloss.kernels.compile import helper, kernel
-from structloss.kernels.levels import (
-    Machines,
-    Potentials,
-    classes_at,
-    fill_begins,
-    fill_unaries,
-    largest_machine,
-    machine_of,
-    num_histories,
-    num_labels,
-    num_positions,
-    num_rows,
-)
-from structloss.kernels.steps import (
-    add_shared,
-    dots,
-    dots_one,
-    dots_rows,
-    exp_arcs,
-    exp_table,
-    look_ahead,
-    look_ahead_one,
-    look_ahead_row,
-    pull,
-    pull_one,
-    push,
-    push_one,
-    rescale,
-    spread,
-    spread_one,
-    spread_rows,
-)
+from structloss.kernels.levels import Machines, Potentials
 from structloss.kernels.types import DONE, OK, UNSAFE, Array, Ints
 
 RANGE = 200.0
@@ -65,68 +35,54 @@ FEW = 4  # states of a machine: ChunkErrors has three
 
 
 class Room(NamedTuple):
-    """What a worker computes in. Level t of (H, S) states begins at H * begin[t] of a flat buffer.
+    """What a worker computes in. Level t of (H, S) states begins at H * begin[t] of a buffer that is read as flat.
 
     Where states are few, that is rows begin[t], ... of the same buffer as a table with H columns: what ends in _rows.
     """
 
     begin: Ints  # (T + 1,)
-    beta: Array  # flat, all levels; the forward pass leaves c there
-    beta_rows: Array  # (N, H)
-    beta_across: Array  # (N, H // K, K)
+    beta: Array  # (N, H), all levels; the forward pass leaves c there
     reached: Ints  # (N, K), whether a label leads to the row's state; of size 0 where every one does, as the next
     targets: Ints  # (N, K), the row that a label leads to
-    ahead: Array  # flat, a of all levels, (H', S) each; of one level only for order 1
-    ahead_rows: Array  # (N, H // K, K)
-    ahead_across: Array  # (N, H)
+    ahead: Array  # (N, H // K, K), a of all levels, (H', S) each; of one level only for order 1
     unary: Array  # (T, K), exp(unary scores - max over y)
     norm: Array  # (T,), what beta was divided by
     arcs: Array  # flat, exp(weight - max) of a level's arcs, (C, S); of size 0 where all are 1
     shared: Array  # (H, K), exp(table - max) of a shared table
     across: Array  # (K, H), the same transposed, for order 2; else of size 0
     level: Array  # (H, K), of one level
-    mu: Array  # flat, a level's
-    mu_rows: Array  # (S, H // K, K)
-    flow: Array  # flat, a level's mu by the label that leads on
-    flow_rows: Array  # (S, H // K, K)
+    mu: Array  # (S, H // K, K), a level's
+    flow: Array  # (S, H // K, K), a level's mu by the label that leads on
 
 
 @helper
 def room_for(p: Potentials, m: Machines, value: Array) -> Room:
     """Room for the largest example, of the type of `value`."""
-    K, H, T = num_labels(p), num_histories(p), num_positions(p)
-    states, widest, arcs = largest_machine(m, p.lengths)
+    T, H, K = levels.shape_of(p)
+    states, widest, arcs = levels.largest_machine(m, p.lengths)
     kind, blocks = value.dtype, max(1, H // K)
     known = states if p.order == 2 and m.next_state.size + m.weight.size > 1 else 0
-    beta, ahead = np.empty((states, H), kind), np.empty((states if p.order > 1 else widest, blocks, K), kind)
-    mu, flow = np.empty((widest, blocks, K), kind), np.empty((widest, blocks, K), kind)
     return Room(
         np.empty(T + 1, np.int64),
-        beta.reshape(-1),
-        beta,
-        beta.reshape(-1, blocks, H // blocks),
+        np.empty((states, H), kind),
         np.empty((known, K), np.bool_),
         np.empty((known, K), np.int64),
-        ahead.reshape(-1),
-        ahead,
-        ahead.reshape(-1, blocks * K),
+        np.empty((states if p.order > 1 else widest, blocks, K), kind),
         np.empty((T, K), kind),
         np.empty(T),
         np.empty(arcs if m.weight.size else 0, kind),
         np.empty((H, K), kind),
         np.empty((K, H) if p.order == 2 and p.shared else (0, 0), kind),
         np.empty((H, K), kind),
-        mu.reshape(-1),
-        mu,
-        flow.reshape(-1),
-        flow,
+        np.empty((widest, blocks, K), kind),
+        np.empty((widest, blocks, K), kind),
     )
 
 
 @helper
 def exp_unaries(p: Potentials, b: int, length: int, out: Array, spans: Array) -> float:
     """out[t, y] = exp(unary score - max over y), spans[t] = the span of the finite ones. Returns the maxima's sum."""
-    fill_unaries(p, b, length, out)
+    levels.fill_unaries(p, b, length, out)
     K, total, flat = out.shape[1], 0.0, out.reshape(-1)
     for t in range(length):
         top, bottom = extremes(flat, t * K, (t + 1) * K)
@@ -146,7 +102,7 @@ def shared_weights(p: Potentials, out: Array, across: Array) -> tuple[float, flo
     """out = exp(table - max) for a shared table, once for the whole batch. Returns the maximum and the span."""
     if not (p.table.size and p.shared):
         return 0.0, 0.0
-    top, span = exp_table(p.table[0, 0], out.shape[0], out)
+    top, span = steps.exp_table(p.table[0, 0], out.shape[0], out)
     for y in range(across.shape[0]):
         for h in range(across.shape[1]):
             across[y, h] = out[h, y]
@@ -157,7 +113,7 @@ def shared_weights(p: Potentials, out: Array, across: Array) -> tuple[float, flo
 def fill_level(table: Array, b: int, t: int, tabled: bool, rows: int, out: Array) -> tuple[float, float]:
     """out = exp(table - max) of a level with a table of its own, 1 of one that has none. Returns maximum and span."""
     if tabled:
-        return exp_table(table[b, t], rows, out)
+        return steps.exp_table(table[b, t], rows, out)
     for h in range(rows):
         for y in range(out.shape[1]):
             out[h, y] = 1.0
@@ -181,7 +137,7 @@ def fill_rows(m: Machines, i: int, length: int, begin: Ints, targets: Ints, reac
         for y in range(K):
             reached[row, y] = False
     for t in range(length):
-        classes, S, arc = classes_at(m, i, t), m.sizes[i, t], m.arc_begin[i, t]
+        classes, S, arc = levels.classes_at(m, i, t), m.sizes[i, t], m.arc_begin[i, t]
         for s in range(S):
             for y in range(K):
                 row = begin[t + 1] + m.next_state[arc + classes[y] * S + s]
@@ -208,15 +164,15 @@ def backward(p: Potentials, m: Machines, b: int, few: bool, top: float, span: fl
     `top` and `span` are those of the shared table; `few` says how states are laid out, and that a history goes only
     with states that its label leads to. A NaN or +inf is UNSAFE. Cost S * L * K**q.
     """
-    K, H, order, length = num_labels(p), num_histories(p), p.order, p.lengths[b]
-    i = machine_of(m, b)
-    C, begin, beta, ahead, norm = m.num_classes[i], room.begin, room.beta, room.ahead, room.norm
+    (_, H, K), order, length = levels.shape_of(p), p.order, p.lengths[b]
+    i = levels.machine_of(m, b)
+    C, begin, norm, beta, ahead = m.num_classes[i], room.begin, room.norm, room.beta.reshape(-1), room.ahead.reshape(-1)
     next_state, weight, arcs, unary, table = m.next_state, m.weight, room.arcs, room.unary, p.table
-    beta_rows, ahead_rows, reached, targets = room.beta_rows, room.ahead_rows, room.reached, room.targets
+    beta_rows, ahead_rows, reached, targets = room.beta, room.ahead, room.reached, room.targets
     shared, level, all_shared, across = room.shared, room.level, p.shared, room.across
-    beta_across, ahead_across = room.beta_across, room.ahead_across
+    beta_across, ahead_across = beta.reshape(-1, 1, H), ahead.reshape(-1, H)  # for order 2
     dense = table.size > 0 and not all_shared
-    fill_begins(m, i, length, begin)
+    levels.fill_begins(m, i, length, begin)
     if few and reached.size:
         fill_rows(m, i, length, begin, targets, reached)
     log_scale = exp_unaries(p, b, length, unary, norm)
@@ -240,34 +196,34 @@ def backward(p: Potentials, m: Machines, b: int, few: bool, top: float, span: fl
             weights = level
         row = begin[t] if order > 1 else 0
         if S == 1 and S_next == 1 and arcs.size == 0:
-            look_ahead_one(unary, t, beta_rows, begin[t + 1], blocks, ahead_rows, row)
+            steps.look_ahead_one(unary, t, beta_rows, begin[t + 1], blocks, ahead_rows, row)
             if across.size and t > 0:
-                push_one(across, ahead_across, row, K, 1, beta_across, row)
+                steps.push_one(across, ahead_across, row, K, 1, beta_across, row)
             else:
-                pull_one(weights, ahead_rows, row, 0, rows, blocks, beta_rows, begin[t])
+                steps.pull_one(weights, ahead_rows, row, 0, rows, blocks, beta_rows, begin[t])
         elif few and order == 2:
-            arc_top, arc_span = exp_arcs(weight, arc, C * S, arcs)
+            arc_top, arc_span = steps.exp_arcs(weight, arc, C * S, arcs)
             for state in range(begin[t], begin[t] + S):
-                look_ahead_row(
-                    unary, t, classes_at(m, i, t), arcs, S, state - begin[t], beta_rows, targets, state, ahead_rows,
-                    state,
+                steps.look_ahead_row(
+                    unary, t, levels.classes_at(m, i, t), arcs, S, state - begin[t], beta_rows, targets, state,
+                    ahead_rows, state,
                 )  # fmt: skip
                 if across.size and t > 0 and 2 * reached[state].sum() > K:
-                    push_one(across, ahead_across, state, K, 1, beta_across, state)
+                    steps.push_one(across, ahead_across, state, K, 1, beta_across, state)
                     continue
                 for h in range(rows):
                     beta_rows[state, h] = 0.0
                     if rows == 1 or reached[state, h]:
-                        pull_one(weights, ahead_rows, state, h, h + 1, 1, beta_rows, state)
+                        steps.pull_one(weights, ahead_rows, state, h, h + 1, 1, beta_rows, state)
         else:
-            arc_top, arc_span = exp_arcs(weight, arc, C * S, arcs)
-            look_ahead(
-                unary, t, classes_at(m, i, t), next_state, arc, arcs, C, S, beta, H * begin[t + 1], H, S_next, blocks,
-                ahead, at,
+            arc_top, arc_span = steps.exp_arcs(weight, arc, C * S, arcs)
+            steps.look_ahead(
+                unary, t, levels.classes_at(m, i, t), next_state, arc, arcs, C, S, beta, H * begin[t + 1], H, S_next,
+                blocks, ahead, at,
             )  # fmt: skip
-            pull(weights, ahead, at, S, rows, blocks, beta, here)
+            steps.pull(weights, ahead, at, S, rows, blocks, beta, here)
         widest = norm[t] + arc_span + level_span
-        norm[t], safe = rescale(beta[here : here + rows * S])
+        norm[t], safe = steps.rescale(beta[here : here + rows * S])
         if not widest <= RANGE or not norm[t] < np.inf or not safe:
             return UNSAFE
         if norm[t] == 0.0:
@@ -285,11 +241,11 @@ def forward(
     g_unary: Array, g_table: Array, g_levels: Array, g_final: Array,
 ) -> None:  # fmt: skip
     """Marginals from what `backward` left, into each gradient that is there (size 0: not wanted)."""
-    K, H, order, length = num_labels(p), num_histories(p), p.order, p.lengths[b]
-    i = machine_of(m, b)
-    C, begin, beta, ahead, norm = m.num_classes[i], room.begin, room.beta, room.ahead, room.norm
-    mu, flow, level, unary, arcs = room.mu, room.flow, room.level, room.unary, room.arcs
-    beta_rows, ahead_rows, flow_rows, mu_rows = room.beta_rows, room.ahead_rows, room.flow_rows, room.mu_rows
+    (_, H, K), order, length = levels.shape_of(p), p.order, p.lengths[b]
+    i = levels.machine_of(m, b)
+    C, begin, norm, beta, ahead = m.num_classes[i], room.begin, room.norm, room.beta.reshape(-1), room.ahead.reshape(-1)
+    mu, flow, level, unary, arcs = room.mu.reshape(-1), room.flow.reshape(-1), room.level, room.unary, room.arcs
+    beta_rows, ahead_rows, flow_rows, mu_rows = room.beta, room.ahead, room.flow, room.mu
     shared, table, all_shared = room.shared, p.table, p.shared
     dense = table.size > 0 and not all_shared
     want_unary, want_levels, want_table = g_unary.size > 0, g_levels.size > 0, g_table.size > 0
@@ -302,10 +258,10 @@ def forward(
         at = here if order > 1 else 0
         row = begin[t] if order > 1 else 0
         if order == 1:
-            exp_arcs(m.weight, arc, C * S, arcs)
-            look_ahead(
-                unary, t, classes_at(m, i, t), m.next_state, arc, arcs, C, S, beta, begin[t + 1], H, S_next, blocks,
-                ahead, at,
+            steps.exp_arcs(m.weight, arc, C * S, arcs)
+            steps.look_ahead(
+                unary, t, levels.classes_at(m, i, t), m.next_state, arc, arcs, C, S, beta, begin[t + 1], H, S_next,
+                blocks, ahead, at,
             )  # fmt: skip
         for state in range(rows * S):
             c = norm[t] * beta[here + state]
@@ -315,39 +271,40 @@ def forward(
             fill_level(table, b, t, dense, rows, level)
             weights = level
         if S == 1 and S_next == 1:
-            push_one(weights, beta_rows, begin[t], rows, blocks, flow_rows, 0)
-            spread_one(ahead_rows, row, blocks, H, flow_rows, mu_rows, labels)
+            steps.push_one(weights, beta_rows, begin[t], rows, blocks, flow_rows, 0)
+            steps.spread_one(ahead_rows, row, blocks, H, flow_rows, mu_rows, labels)
         elif few:
             for s in range(S):
-                push_one(weights, beta_rows, begin[t] + s, rows, 1, flow_rows, s)
-            spread_rows(
+                steps.push_one(weights, beta_rows, begin[t] + s, rows, 1, flow_rows, s)
+            steps.spread_rows(
                 room.targets, begin[t], begin[t + 1], S, S_next, ahead_rows, begin[t], flow_rows, mu_rows, labels
             )
         else:
-            push(weights, beta, here, S, rows, blocks, flow)
-            spread(classes_at(m, i, t), m.next_state, arc, C, S, H, S_next, blocks, ahead, at, flow, mu, labels)
+            steps.push(weights, beta, here, S, rows, blocks, flow)
+            classes = levels.classes_at(m, i, t)
+            steps.spread(classes, m.next_state, arc, C, S, H, S_next, blocks, ahead, at, flow, mu, labels)
         if want_unary:
             for y in range(K):
                 g_unary[b, t, y] = labels[y]
         if want_levels or (want_table and tabled and not few):
             if S == 1:
-                dots_one(weights, beta_rows, begin[t], ahead_rows, row, rows, blocks, level)
+                steps.dots_one(weights, beta_rows, begin[t], ahead_rows, row, rows, blocks, level)
             elif few:
-                dots_rows(weights, beta_rows, begin[t], ahead_rows, begin[t], S, rows, level)
+                steps.dots_rows(weights, beta_rows, begin[t], ahead_rows, begin[t], S, rows, level)
             else:
-                dots(weights, beta, here, ahead, at, S, rows, blocks, level)
+                steps.dots(weights, beta, here, ahead, at, S, rows, blocks, level)
             out = g_levels[b, t] if want_levels else g_table[b]
             for h in range(rows if want_levels or tabled else 0):
                 for y in range(K):
                     out[h, y] += level[h, y]
     if want_table and few:
-        add_shared(beta_rows, ahead_rows, begin[min(order - 1, length)], begin[length], shared, level)
+        steps.add_shared(beta_rows, ahead_rows, begin[min(order - 1, length)], begin[length], shared, level)
         for h in range(H):
             for y in range(K):
                 g_table[b, h, y] = level[h, y]
     S = m.sizes[i, length]
     for s in range(S if g_final.size else 0):
-        for h in range(num_rows(p, length)):
+        for h in range(levels.num_rows(p, length)):
             g_final[b, s] += mu[s * H + h if few else h * S + s]
 
 
@@ -363,12 +320,12 @@ def log_partition(
     status is DONE are left alone. Time S * L * K**q an example, memory 2 * S * L * H a worker.
     """
     room = room_for(p, m, value)
-    labels = np.empty(num_labels(p), value.dtype)
+    labels = np.empty(levels.shape_of(p)[2], value.dtype)
     top, span = shared_weights(p, room.shared, room.across)
     for b in range(worker, p.lengths.shape[0], workers):
         if status[b] == DONE:
             continue
-        few = are_few(p, m, machine_of(m, b), p.lengths[b], FEW)
+        few = are_few(p, m, levels.machine_of(m, b), p.lengths[b], FEW)
         status[b] = backward(p, m, b, few, top, span, room, value)
         if gradient and status[b] == OK and value[b].real > -np.inf:
             forward(p, m, b, few, room, labels, g_unary, g_table, g_levels, g_final)
@@ -402,23 +359,24 @@ def draw(
     P(y | h, s) = E[h, y] * a(h', s) / (norm * beta(h, s)). places (n, 2) are the h and s where each draw stands. Where
     there are more draws than states, the sums to invert are made once for each state.
     """
-    K, H, order, i = num_labels(p), num_histories(p), p.order, machine_of(m, b)
-    draws, blocks, beta, ahead, next_state = labels.shape[0], max(1, H // K), room.beta, room.ahead, m.next_state
+    (_, H, K), order, i = levels.shape_of(p), p.order, levels.machine_of(m, b)
+    draws, blocks, next_state = labels.shape[0], max(1, H // K), m.next_state
+    beta, ahead = room.beta.reshape(-1), room.ahead.reshape(-1)
     for n in range(draws):
         places[n, 0], places[n, 1] = 0, 0
     for t in range(p.lengths[b]):
         S, S_next, arc = m.sizes[i, t], m.sizes[i, t + 1], m.arc_begin[i, t]
-        at, classes, shared = H * room.begin[t] if order > 1 else 0, classes_at(m, i, t), p.shared and t >= order - 1
+        at, classes = H * room.begin[t] if order > 1 else 0, levels.classes_at(m, i, t)
+        shared, rows = p.shared and t >= order - 1, levels.num_rows(p, t)
         if order == 1:
-            exp_arcs(m.weight, arc, m.num_classes[i] * S, room.arcs)
-            look_ahead(
+            steps.exp_arcs(m.weight, arc, m.num_classes[i] * S, room.arcs)
+            steps.look_ahead(
                 room.unary, t, classes, m.next_state, arc, room.arcs, m.num_classes[i], S, beta, room.begin[t + 1], H,
                 S_next, 1, ahead, at,
             )  # fmt: skip
         if not shared:
-            fill_level(p.table, b, t, order > 1 and not p.shared, num_rows(p, t), room.level)
+            fill_level(p.table, b, t, order > 1 and not p.shared, rows, room.level)
         weights, norm, here = room.shared if shared else room.level, room.norm[t], H * room.begin[t]
-        rows = num_rows(p, t)
         for_all = rows * S < draws
         for state in range(rows * S if for_all else 0):
             h, s = state // S, state % S
@@ -444,10 +402,10 @@ def sample(
     Time S * L * K**q an example and L * K a draw.
     """
     room = room_for(p, m, value)
-    before, places = np.empty((labels.shape[0], num_labels(p))), np.empty((labels.shape[0], 2), np.int64)
+    before, places = np.empty((labels.shape[0], levels.shape_of(p)[2])), np.empty((labels.shape[0], 2), np.int64)
     top, span = shared_weights(p, room.shared, room.across)
     for b in range(worker, p.lengths.shape[0], workers):
-        few = are_few(p, m, machine_of(m, b), p.lengths[b], 1)
+        few = are_few(p, m, levels.machine_of(m, b), p.lengths[b], 1)
         status[b] = backward(p, m, b, few, top, span, room, value)
         if status[b] == OK and value[b] > -np.inf:
             draw(p, m, b, room, places, before, uniforms, labels)

@@ -10,26 +10,9 @@ the lexicographically smallest.
 
 import numpy as np
 
-from structloss.kernels.compile import helper, helper_without_nan, kernel
-from structloss.kernels.levels import (
-    Machines,
-    Potentials,
-    arc_of,
-    classes_at,
-    fill_begins,
-    fill_scores,
-    fill_unaries,
-    has_table,
-    largest_machine,
-    machine_of,
-    num_histories,
-    num_labels,
-    num_positions,
-    num_rows,
-    status_of,
-    table_at,
-    weight_at,
-)
+from structloss.kernels import levels
+from structloss.kernels.compile import helper_without_nan, kernel
+from structloss.kernels.levels import Machines, Potentials
 from structloss.kernels.steps import table_of
 from structloss.kernels.types import NOT_A_NUMBER, OK, Array, Ints
 
@@ -37,9 +20,9 @@ from structloss.kernels.types import NOT_A_NUMBER, OK, Array, Ints
 @kernel
 def score(p: Potentials, y: Ints, value: Array, status: Ints) -> None:
     """value (n, B) = the score of each output y (n, B, T), -inf of a row of -1, which is none. Cost L an output."""
-    K, H = num_labels(p), num_histories(p)
+    T, H, K = levels.shape_of(p)
     has_unary, pinned, dense = p.unary.size > 0, p.pinned.size > 0, p.table.size > 0 and not p.shared
-    first_shared = p.order - 1 if p.table.size and p.shared else num_positions(p)
+    first_shared = p.order - 1 if p.table.size and p.shared else T
     for n in range(y.shape[0]):
         for b in range(y.shape[1]):
             total, h, length = 0.0, 0, p.lengths[b]
@@ -72,9 +55,9 @@ def score_gradient(
     g_unary: Array, g_table: Array, g_levels: Array, g_start: Array, g_end: Array,
 ) -> None:  # fmt: skip
     """Add g (n, B) to the gradient of every potential that y (n, B, T) uses, into each array that is there."""
-    K, H = num_labels(p), num_histories(p)
+    T, H, K = levels.shape_of(p)
     has_unary, has_levels = g_unary.size > 0, g_levels.size > 0
-    first_shared = p.order - 1 if g_table.size else num_positions(p)
+    first_shared = p.order - 1 if g_table.size else T
     for n in range(y.shape[0]):
         for b in range(y.shape[1]):
             weight, h, length = g[n, b], 0, p.lengths[b]
@@ -91,21 +74,6 @@ def score_gradient(
                 elif t >= first_shared:
                     g_table[h, label] += weight
                 h = label if H == K else (h * K + label) % H
-
-
-@helper
-def fill_table(p: Potentials, b: int, t: int, rows: int, out: Array) -> int:
-    """out[h, y] = what the table scores at level t, 0 where there is none. Returns a status."""
-    status, K = OK, out.shape[1]
-    if not has_table(p, t):
-        out[:rows] = 0.0
-        return status
-    table = table_at(p, b, t)
-    for h in range(rows):
-        for y in range(K):
-            status = max(status, status_of(table[h, y]))
-            out[h, y] = table[h, y]
-    return status
 
 
 @helper_without_nan
@@ -156,27 +124,28 @@ def argmax(worker: int, workers: int, p: Potentials, m: Machines, value: Array, 
     A loss machine starts in one state; v < V are the states of the first level of one that starts in any of them.
     Time S * L * K**q an example, memory S * L * H a worker. Level t of best, (H, S), begins at H * begin[t].
     """
-    K, H, T = num_labels(p), num_histories(p), num_positions(p)
-    states, widest, _ = largest_machine(m, p.lengths)
+    T, H, K = levels.shape_of(p)
+    states, widest, _ = levels.largest_machine(m, p.lengths)
     best, ahead, unary = np.empty(states * H), np.empty(widest * max(H, K)), np.empty((T, K))
     shared, level, begin = np.empty((H, K)), np.empty((H, K)), np.empty(T + 1, np.int64)
-    of_shared = fill_table(p, 0, p.order - 1, H, shared) if p.shared else OK
+    none = np.zeros((max(T, p.order), K))  # in place of unaries, which go with what is ahead
+    of_shared = levels.fill_scores(p, 0, p.order - 1, H, none, shared) if p.shared else OK
     for b in range(worker, p.lengths.shape[0], workers):
-        length, i = p.lengths[b], machine_of(m, b)
-        fill_begins(m, i, length, begin)
-        fill_unaries(p, b, length, unary)
+        length, i = p.lengths[b], levels.machine_of(m, b)
+        levels.fill_begins(m, i, length, begin)
+        levels.fill_unaries(p, b, length, unary)
         S_next = m.sizes[i, length]
         for h in range(H):
             for s in range(S_next):
                 best[H * begin[length] + h * S_next + s] = m.final[i, s]
         for t in range(length - 1, -1, -1):
-            rows, S, classes, arcs = num_rows(p, t), m.sizes[i, t], classes_at(m, i, t), m.arc_begin[i, t]
+            rows, S, classes, arcs = levels.num_rows(p, t), m.sizes[i, t], levels.classes_at(m, i, t), m.arc_begin[i, t]
             blocks, following, table = min(rows, max(1, H // K)), H * begin[t + 1], shared
             status[b] = max(status[b], of_shared)
             if not p.shared or t < p.order - 1:
-                status[b], table = max(status[b], fill_table(p, b, t, rows, level)), level
+                status[b], table = max(status[b], levels.fill_scores(p, b, t, rows, none, level)), level
             for y in range(K):
-                status[b] = max(status[b], status_of(unary[t, y]))
+                status[b] = max(status[b], levels.status_of(unary[t, y]))
             if status[b] != OK:
                 break
             for r in range(blocks):
@@ -184,7 +153,7 @@ def argmax(worker: int, workers: int, p: Potentials, m: Machines, value: Array, 
                     first, after = arcs + classes[y] * S, following + (r * K + y if H > 1 else 0) * S_next
                     for s in range(S):
                         arc = first + s
-                        way = weight_at(m.weight, arc) + best[after + m.next_state[arc]]
+                        way = levels.weight_at(m.weight, arc) + best[after + m.next_state[arc]]
                         ahead[(r * K + y) * S + s] = unary[t, y] + way
             best_rows(table, ahead, rows, blocks, S, best, H * begin[t])
             S_next = S
@@ -194,15 +163,15 @@ def argmax(worker: int, workers: int, p: Potentials, m: Machines, value: Array, 
                 continue
             h, s = 0, v
             for t in range(length):
-                top, label, tabled, table = -np.inf, 0, has_table(p, t), table_at(p, b, t)
+                top, label, tabled, table = -np.inf, 0, levels.has_table(p, t), levels.table_at(p, b, t)
                 for y in range(K):
-                    arc, after = arc_of(m, i, t, s, y), (h * K + y) % H * m.sizes[i, t + 1]
-                    way = weight_at(m.weight, arc) + best[H * begin[t + 1] + after + m.next_state[arc]]
+                    arc, after = levels.arc_of(m, i, t, s, y), (h * K + y) % H * m.sizes[i, t + 1]
+                    way = levels.weight_at(m.weight, arc) + best[H * begin[t + 1] + after + m.next_state[arc]]
                     score = (table[h, y] if tabled else 0.0) + (unary[t, y] + way)
                     if score > top:
                         top, label = score, y
                 labels[b, v, t] = label
-                s = m.next_state[arc_of(m, i, t, s, label)]
+                s = m.next_state[levels.arc_of(m, i, t, s, label)]
                 h = (h * K + label) % H
 
 
@@ -213,28 +182,28 @@ def topk(worker: int, workers: int, p: Potentials, m: Machines, labels: Ints, st
     Each state keeps its k best ways to finish; those of its K successors are sorted, so the next best is always at the
     head of one of them, `way`. Time k * S * L * K**q an example, memory k * S * L * H a worker.
     """
-    K, H, T, k = num_labels(p), num_histories(p), num_positions(p), labels.shape[1]
-    states, _, _ = largest_machine(m, p.lengths)
+    (T, H, K), k = levels.shape_of(p), labels.shape[1]
+    states, _, _ = levels.largest_machine(m, p.lengths)
     best, unary, level = np.empty((states, H, k)), np.empty((T, K)), np.empty((H, K))
     via = np.empty((states, H, k, 2), np.int32)  # label, and rank among the ways to finish after it
     head, begin, target = np.empty(K, np.int64), np.empty(T + 1, np.int64), np.empty(K, np.int64)
     weight, way = np.empty(K), np.empty(K)
     for b in range(worker, p.lengths.shape[0], workers):
-        length, i = p.lengths[b], machine_of(m, b)
-        fill_begins(m, i, length, begin)
-        fill_unaries(p, b, length, unary)
+        length, i = p.lengths[b], levels.machine_of(m, b)
+        levels.fill_begins(m, i, length, begin)
+        levels.fill_unaries(p, b, length, unary)
         for s in range(m.sizes[i, length]):
             best[begin[length] + s] = -np.inf
             best[begin[length] + s, :, 0] = m.final[i, s]
         for t in range(length - 1, -1, -1):
-            rows = num_rows(p, t)
-            status[b] = max(status[b], fill_scores(p, b, t, rows, unary, level))
+            rows = levels.num_rows(p, t)
+            status[b] = max(status[b], levels.fill_scores(p, b, t, rows, unary, level))
             if status[b] != OK:
                 break
             for s in range(m.sizes[i, t]):
                 for y in range(K):
-                    arc = arc_of(m, i, t, s, y)
-                    target[y], weight[y] = begin[t + 1] + m.next_state[arc], weight_at(m.weight, arc)
+                    arc = levels.arc_of(m, i, t, s, y)
+                    target[y], weight[y] = begin[t + 1] + m.next_state[arc], levels.weight_at(m.weight, arc)
                 for h in range(rows):
                     first = h * K % H
                     for y in range(K):
@@ -262,5 +231,5 @@ def topk(worker: int, workers: int, p: Potentials, m: Machines, labels: Ints, st
                 label = via[begin[t] + s, h, rank, 0]
                 rank = via[begin[t] + s, h, rank, 1]
                 labels[b, n, t] = label
-                s = m.next_state[arc_of(m, i, t, s, label)]
+                s = m.next_state[levels.arc_of(m, i, t, s, label)]
                 h = (h * K + label) % H

@@ -23,7 +23,7 @@ import numpy as np
 
 from structloss.kernels.arithmetic import exp_nonpositive
 from structloss.kernels.compile import helper, inlined_helper
-from structloss.kernels.factors import Graph, Slots, gather
+from structloss.kernels.factors import MAX, Graph, Slots, along, gather
 from structloss.kernels.types import Array, Ints
 
 LOST = 1e-40  # a sum below may have lost terms: E below exp(-700), times exp(FAR) at most
@@ -77,29 +77,13 @@ def contract(x: Array, outer: int, size: int, inner: int, w: Array, first: int) 
 
 
 @helper
-def contract_max(x: Array, outer: int, size: int, inner: int, w: Array, first: int) -> None:
-    """x[o, i] = the largest over k of x[o, k, i] + w[k]: into the beginning of x, as `contract` does."""
-    for o in range(outer):
-        for i in range(inner):
-            best = -np.inf
-            for k in range(size):
-                best = max(best, x[(o * size + k) * inner + i] + w[first + k])
-            x[o * inner + i] = best
-
-
-@inlined_helper
 def send_best(g: Graph, s: Slots, at: int, scores: Array, r: Room, work: Array) -> None:
     """M of slot `at` where it was lost: maxima take the place of sums."""
-    f, messages, size = s.factor[at], s.messages[at], s.messages[at + 1] - s.messages[at]
-    for c in range(g.cells[f], g.cells[f + 1]):
-        work[c - g.cells[f]] = scores[c]
-    for k in range(g.slots[f + 1] - 1, g.slots[f] - 1, -1):
-        if k != at:
-            first = s.messages[k]
-            contract_max(work, s.outer[k], s.messages[k + 1] - first, 1 if k > at else size, r.A, first)
-    for i in range(size):
-        if r.M[messages + i] == -np.inf:
-            r.M[messages + i] = work[i]
+    gather(g, s, s.factor[at], scores, r.A, work)
+    along(MAX, g, s, at, work, r.missing)
+    for i in range(s.messages[at], s.messages[at + 1]):
+        if r.M[i] == -np.inf:
+            r.M[i] = r.missing[i] - r.A[i]
 
 
 @inlined_helper

@@ -45,27 +45,17 @@ class Machines(NamedTuple):
 
 
 @helper
-def num_labels(p: Potentials) -> int:
-    """K."""
-    return int(max(p.unary.shape[2], p.table.shape[3]))
-
-
-@helper
-def num_histories(p: Potentials) -> int:
-    """H = K**(q-1)."""
-    return int(max(1, p.table.shape[2]))
-
-
-@helper
-def num_positions(p: Potentials) -> int:
-    """T."""
-    return int(max(p.unary.shape[1], p.table.shape[1]))
+def shape_of(p: Potentials) -> tuple[int, int, int]:
+    """T, H = K**(q-1) and K."""
+    (_, positions, labels), (_, tabled, histories, columns) = p.unary.shape, p.table.shape
+    return max(positions, tabled), max(1, histories), max(labels, columns)
 
 
 @helper
 def num_rows(p: Potentials, t: int) -> int:
     """How many histories exist at level t: min(H, K**t)."""
-    return num_histories(p) if t >= p.order - 1 else num_labels(p) ** t
+    _, H, K = shape_of(p)
+    return H if t >= p.order - 1 else K**t
 
 
 @helper

@@ -13,6 +13,7 @@ from structloss.losses.machine import MachineLoss
 from structloss.losses.ngram import NGram
 from structloss.losses.rational import RationalLoss
 from structloss.losses.tropical import TropicalLoss
+from structloss.losses.word_errors import WordErrors
 
 __all__ = [
     "BoundaryInsensitive",
@@ -32,6 +33,7 @@ __all__ = [
     "RationalLoss",
     "SmithWaterman",
     "TropicalLoss",
+    "WordErrors",
     "cache_info",
     "clear_cache",
     "set_cache_limit",

@@ -6,7 +6,8 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from structloss.automata import LossAutomaton
+from structloss.automata import LossAutomaton, OpenAutomaton
+from structloss.automata.pairs import ScaledAutomaton
 from structloss.automata.tropical import TropicalAutomaton, compile_acceptor, open_limits
 from structloss.kernels.subsumption import Acceptor, Limits
 from structloss.losses.machine import MachineLoss
@@ -19,6 +20,8 @@ class AcceptorLoss(MachineLoss):
 
     Write `uncapped`, its own definition, and `acceptor_of`, the acceptor; determinisation is the compiler's.
     """
+
+    normalize = False  # divide by the number of the reference's labels
 
     def __init__(self, cap: float | None, max_states: int) -> None:
         super().__init__(max_states)
@@ -37,7 +40,10 @@ class AcceptorLoss(MachineLoss):
         return open_limits(acceptor)
 
     def distance(self, y: String, reference: String) -> float:
-        return min(self._limit(reference), self.uncapped(y, reference))
+        return min(self._limit(reference), self.uncapped(y, reference)) * self._factor(reference)
+
+    def _factor(self, reference: String) -> float:
+        return 1.0 / max(1, len(reference)) if self.normalize else 1.0
 
     def _limit(self, reference: String) -> float:
         """The cap is counted from the reference's own loss; where labels are unknown, of one completion."""
@@ -48,9 +54,11 @@ class AcceptorLoss(MachineLoss):
 
     def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
         acceptor, class_of = self.acceptor_of(reference, num_labels)
-        return compile_acceptor(acceptor, class_of, length, self._limit(reference), absolute, self.max_states)
+        machine = compile_acceptor(acceptor, class_of, length, self._limit(reference), absolute, self.max_states)
+        return machine.times(self._factor(reference))
 
-    def compile_open(self, reference: String, num_labels: int, absolute: bool) -> TropicalAutomaton:
+    def compile_open(self, reference: String, num_labels: int, absolute: bool) -> OpenAutomaton:
         acceptor, class_of = self.acceptor_of(reference, num_labels)
         limits = self.limits(acceptor)
-        return TropicalAutomaton(acceptor, limits, class_of, self._limit(reference), absolute, self.max_states)
+        machine = TropicalAutomaton(acceptor, limits, class_of, self._limit(reference), absolute, self.max_states)
+        return ScaledAutomaton(machine, self._factor(reference)) if self.normalize else machine

@@ -114,6 +114,8 @@ class EditDistance(AlignmentLoss, name="edit"):
         cap: tell losses apart up to so much above the reference's own, L' = min(L, L(r, r) + cap). The machine is then
             linear in the length: some 3 / 9 / 18 / 45 / 98 states a position for unit costs and cap 2 to 6.
         max_states: raise `TooManyStatesError` rather than build a larger machine.
+        normalize: divide by the number of the reference's labels, or by 1 where it has none: an error rate. The cap
+            counts errors, before that.
 
     The direct definition costs the product of the two lengths; the machine is exact, and without a cap exponential in
     the worst case.
@@ -144,13 +146,15 @@ class EditDistance(AlignmentLoss, name="edit"):
         deletion: float = 1.0,
         cap: float | None = None,
         max_states: int = MAX_STATES,
+        normalize: bool = False,
     ) -> None:
         super().__init__(0.0, substitution, insertion, deletion, cap, max_states)
+        self.normalize = normalize
 
     def __repr__(self) -> str:
         return (
             f"EditDistance(substitution={_shown(self.substitution)}, insertion={self.insertion}, "
-            f"deletion={self.deletion}, cap={self.cap})"
+            f"deletion={self.deletion}, cap={self.cap}{', normalize=True' if self.normalize else ''})"
         )
 
 

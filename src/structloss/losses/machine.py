@@ -12,7 +12,7 @@ from torch import Tensor
 
 from structloss.automata import LossAutomaton, OpenAutomaton
 from structloss.automata.automaton import MAX_STATES, check_num_labels
-from structloss.automata.pairs import SumAutomaton, weighted_sum
+from structloss.automata.pairs import ScaledAutomaton, SumAutomaton, weighted_sum
 from structloss.losses.base import Loss, Terms, shown
 from structloss.losses.cache import CACHE, M
 from structloss.losses.local import LocalLoss
@@ -216,7 +216,7 @@ class MachineSum(MachineLoss):
         made = [_compiled(loss, reference, num_labels, length, absolute) for _, loss in self._terms]
         machine, factor = made[0], self._terms[0][0]
         if len(made) == 1:
-            return weighted_sum(machine, factor, machine, 0.0, self.max_states)
+            return machine.times(factor)
         for (further, _), addend in zip(self._terms[1:], made[1:], strict=True):
             machine, factor = weighted_sum(machine, factor, addend, further, self.max_states), 1.0
         return machine
@@ -228,7 +228,7 @@ class MachineSum(MachineLoss):
         ]
         machine, factor = made[0], self._terms[0][0]
         if len(made) == 1:
-            return SumAutomaton(machine, factor, machine, 0.0, self.max_states)
+            return ScaledAutomaton(machine, factor)
         for (further, _), addend in zip(self._terms[1:], made[1:], strict=True):
             machine, factor = SumAutomaton(machine, factor, addend, further, self.max_states), 1.0
         return machine

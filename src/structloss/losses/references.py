@@ -30,6 +30,7 @@ __all__ = [
     "as_padded",
     "as_pairs",
     "as_positions",
+    "as_rows",
     "as_strings",
     "check_labels",
     "is_sets",
@@ -159,6 +160,22 @@ def as_padded(labels: Labels, name: str, device: torch.device | None = None) -> 
     return padded.to(device), lengths
 
 
+def as_rows(labels: Labels, sizes: Tensor, width: int, name: str, of: str | None = None) -> tuple[Tensor, bool]:
+    """Rows (B, width) of a tensor, or of lists of each example's size, padded with -1; and whether they were lists."""
+    padded, own = as_padded(labels, name, sizes.device)
+    if own is not None and own.shape == sizes.shape:
+        if (own != sizes).any():
+            b = int((own != sizes).int().argmax())
+            got, size = int(own[b]), int(sizes[b])
+            has = f"labels, but the outputs have {size}" if of is None else f"entries, but example {b} has {size} {of}"
+            raise ValueError(f"{name}: {name}[{b}] has {got} {has}")
+        padded = torch.nn.functional.pad(padded, (0, width - padded.shape[1]), value=-1)
+    wanted = (len(sizes), width)
+    if padded.shape != wanted:
+        raise ValueError(f"{name}: got shape {tuple(padded.shape)}, but wanted {wanted}, or a list of {wanted[0]}")
+    return padded, own is not None
+
+
 def is_sets(labels: Labels) -> bool:
     """Whether these are sets of labels, a boolean tensor (B, U, K)."""
     if isinstance(labels, Tensor):
@@ -211,22 +228,11 @@ def as_aligned(labels: Labels, positions: Positions, num_labels: int, name: str 
             b, t = (~sets.any(2)).nonzero()[0].tolist()
             raise ValueError(f"{name}: {name}[{b}, {t}] is a set without a label, but wanted at least one")
         return sets
-    padded, lengths = as_padded(labels, name, device)
-    if lengths is None:
-        if padded.shape != (batch, width):
-            raise ValueError(f"{name}: got shape {tuple(padded.shape)}, but wanted {(batch, width)}")
-        padded = positions.compact_outputs(padded)
-    else:
-        if lengths.shape[0] != batch:
-            raise ValueError(f"{name}: got {lengths.shape[0]} sequences, but the batch has {batch}")
-        if (lengths != positions.lengths).any():
-            b = int((lengths != positions.lengths).int().argmax())
-            size = int(positions.lengths[b])
-            raise ValueError(f"{name}: {name}[{b}] has {int(lengths[b])} labels, but the outputs have {size}")
-        padded = torch.nn.functional.pad(padded, (0, width - padded.shape[1]), value=-1)
+    padded, listed = as_rows(labels, positions.lengths, width, name)
+    padded = padded if listed else positions.compact_outputs(padded)
     if not torch.compiler.is_compiling():
         b, t = first_bad_label(padded.cpu().numpy(), positions.lengths.cpu().numpy(), num_labels, True)
-        if b >= 0 and lengths is None and padded[b, t] < 0:  # padding at the end of a row: nothing is known there
+        if b >= 0 and not listed and padded[b, t] < 0:  # padding at the end of a row: nothing is known there
             padded = torch.where(_is_padding(padded), UNKNOWN, padded)
         if b >= 0:
             check_labels(padded, positions.lengths, num_labels, name, allow_unknown=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from structloss.losses import Loss
 from structloss.structures.checks import as_outputs, check_count
-from structloss.structures.tensors import mean
+from structloss.structures.tensors import expectation
 
 W = TypeVar("W", contravariant=True)
 
@@ -140,24 +140,38 @@ class Structure(ABC):
 
     def _marginals(self) -> Tensor:
         """The gradient of log Z in the first of the potentials; 0 where there is no output."""
-        return self._shares(torch.is_grad_enabled(), 1)[0]
+        recorded = torch.is_grad_enabled() and any(x.requires_grad for x in self._potentials)
+        first, *rest = (self if recorded else self.detach())._potentials
+        with torch.enable_grad():
+            x = first if first.requires_grad else first.detach().requires_grad_()
+            value = self._with_potentials((x, *rest))._log_partition()
+            total = torch.where(value > -torch.inf, value, 0).sum() + x[:0].sum()
+            return torch.autograd.grad(total, x, create_graph=recorded)[0]
 
     def _expectation(self, other: Self) -> Tensor:
         """The derivative of log Z in the direction of other's potentials."""
-        shares = self._shares(create_graph=torch.is_grad_enabled())
-        return mean(zip(shares, other._potentials, strict=True), shares[0].new_zeros(self._batch))
+        own, examples = self._potentials, torch.arange(self._batch, device=self.device)
+        whose = [examples.reshape(-1, *(1,) * (x.dim() - 1)) for x in own]
+        terms = list(zip(own, other._potentials, whose, strict=True))
 
-    def _shares(self, create_graph: bool, number: int | None = None) -> tuple[Tensor, ...]:
-        """How probable it is that an output uses each potential, or each of the first: the gradient of log Z."""
-        own = self._potentials
-        with torch.enable_grad():
-            x = [p if create_graph and p.requires_grad else p.detach().requires_grad_() for p in own[:number]]
-            value = self._with_potentials((*x, *own[len(x) :]))._log_partition()
-            value = torch.where(value > -torch.inf, value, 0).sum()
-            if not value.requires_grad:  # there is nothing to score
-                return tuple(torch.zeros_like(p) for p in x)
-            found = torch.autograd.grad(value, x, create_graph=create_graph, allow_unused=True)
-        return tuple(torch.zeros_like(p) if g is None else g for g, p in zip(found, x, strict=True))
+        def log_partition(scores: list[Tensor]) -> Tensor:
+            return self._with_potentials(tuple(scores))._log_partition()
+
+        return expectation(log_partition, terms, own[0].new_zeros(self._batch))
+
+    def _sizes(self) -> dict[str, object]:
+        """What its `repr` says of it, but for the batch."""
+        return {}
+
+    def _examples(self, index: Tensor) -> Self:
+        """Those of these numbers, as a batch of their own."""
+        raise NotImplementedError(f"a {type(self).__name__} cannot be taken apart; build one of the examples you want")
+
+    def _strata(self, loss: Loss, reference: Any) -> Strata:
+        """The best choices (V, B, ...) at each value of loss(y, reference)."""
+        raise NotImplementedError(
+            f"strata: {type(self).__name__} cannot tell its outputs apart by their loss, so SlackHinge is not for it"
+        )
 
     # --- What every structure has ------------------------------------------------------------------------------------
 
@@ -179,17 +193,23 @@ class Structure(ABC):
         """The same structure, whose scores are not differentiated."""
         return self._with_potentials(tuple(x.detach() for x in self._potentials))
 
-    def __getitem__(self, examples: int | slice | Tensor) -> Self:
-        """Some of the examples, as a batch of their own: a number, a slice, or a tensor of numbers or booleans."""
-        raise NotImplementedError(f"a {type(self).__name__} cannot be taken apart; build one of the examples you want")
+    def __repr__(self) -> str:
+        sizes = [f"{name}={size}" for name, size in {"batch": self._batch, **self._sizes()}.items()]
+        return f"{type(self).__name__}({', '.join(sizes)}, {self.dtype}, {self.device})"
 
-    def _example_numbers(self, examples: int | slice | Tensor) -> Tensor:
-        """The numbers of the examples that an index means."""
+    def __getitem__(self, examples: int | slice | Tensor) -> Self:
+        """Some of the examples, as a batch of their own: a number, a slice, or a tensor of numbers or booleans.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> len(sl.Chain(torch.zeros(5, 3, 2))[1:3])
+            2
+        """
         if isinstance(examples, int):
             if not -self._batch <= examples < self._batch:
                 raise IndexError(f"example {examples} of {self._batch}")
             examples = slice(examples % self._batch, examples % self._batch + 1)
-        return torch.arange(self._batch, device=self.device)[examples]
+        return self._examples(torch.arange(self._batch, device=self.device)[examples])
 
     def _several(self, y: Tensor, name: str) -> tuple[Tensor, bool]:
         """Outputs (n, B, ...) from (B, ...) or (n, B, ...), and whether there were several of each."""
@@ -348,10 +368,22 @@ class Structure(ABC):
         return torch.where(value == -torch.inf, torch.inf, value)  # augment leaves outside, by -inf, what costs inf
 
     def strata(self, loss: Loss, reference: Any, lowest: bool = False) -> Strata:
-        """The best output at each value of loss(y, reference), or the one of lowest score."""
-        raise NotImplementedError(
-            f"strata: {type(self).__name__} cannot tell its outputs apart by their loss, so SlackHinge is not for it"
-        )
+        """The best output at each value of loss(y, reference), or the one of lowest score; exact.
+
+        With V values, cost V times that of `argmax()`; an error where that is too much.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> chain = sl.Chain(torch.tensor([[[0., 2.], [1., 0.]]]))
+            >>> losses, outputs, _ = chain.strata(sl.Hamming(), torch.tensor([[0, 0]]))
+            >>> losses[:, 0], outputs[:, 0]
+            (tensor([0., 1., 2.]), tensor([[0, 0],
+                    [1, 0],
+                    [1, 1]]))
+        """
+        with torch.no_grad():
+            found = (self.detach()._times(-1.0) if lowest else self)._strata(loss, reference)
+            return found._replace(outputs=self._outputs(found.outputs, found.exists))
 
 
 class Computed(Structure):
@@ -372,6 +404,31 @@ class Computed(Structure):
 
     def _log_partition(self) -> Tensor:
         return self._engine.log_partition(self._parts)
+
+
+class Parted(Computed):
+    """One whose parts are tensors, of which each example has its own."""
+
+    def _like(self, parts: Any) -> Self:
+        """The same but for its parts."""
+        structure = type(self).__new__(type(self))
+        structure.__dict__.update(self.__dict__, _parts=parts)
+        return structure
+
+    @property
+    def _batch(self) -> int:
+        return len(self._parts.lengths)
+
+    @property
+    def _potentials(self) -> tuple[Tensor, ...]:
+        return tuple(x for x in self._parts.potentials if x is not None)
+
+    def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
+        given = iter(potentials)
+        return self._like(self._parts.map(lambda _: next(given)))
+
+    def _examples(self, index: Tensor) -> Self:
+        return self._like(self._parts.examples(index))
 
 
 def times(x: Tensor, factor: float) -> Tensor:

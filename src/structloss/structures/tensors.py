@@ -1,7 +1,7 @@
 """What the torch engines are made of: sums and maxima in logarithms, and the precision they are made in."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -30,19 +30,6 @@ def first_best(values: Tensor) -> Tensor:
     """The smallest index along the last axis that attains the maximum (torch.argmax promises no order)."""
     indices = torch.arange(values.shape[-1], device=values.device)
     return torch.where(values == values.amax(-1, keepdim=True), indices, values.shape[-1]).amin(-1)
-
-
-def mean(terms: Iterable[tuple[Tensor, Tensor]], total: Tensor) -> Tensor:
-    """total (B,) and the sum of each example's shares times values, pairs of tensors (B, ...).
-
-    What has no share adds nothing. -inf, with zero gradient, where something that has a share is -inf.
-    """
-    impossible = torch.zeros_like(total, dtype=torch.bool)
-    for share, value in terms:
-        outside = (share > 0) & value.isneginf()
-        impossible = impossible | outside.flatten(1).any(1)
-        total = total + (share * torch.where((share > 0) & ~outside, value, 0)).flatten(1).sum(1)
-    return torch.where(impossible, -math.inf, total)
 
 
 def expectation(

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from structloss.automata import LossAutomaton, OpenAutomaton
 from structloss.automata.open import merged
-from structloss.automata.pairs import SumAutomaton
+from structloss.automata.pairs import ScaledAutomaton, SumAutomaton
 from structloss.automata.tropical import TropicalAutomaton
 from structloss.kernels import beam as kernels
 from structloss.structures.chain import torch_engine
@@ -147,6 +147,8 @@ def bounds_of(machine: OpenAutomaton, scores: Scores, scale: float) -> Bounds:
             return np.minimum(out, apart(states, t))
 
         return together
+    if isinstance(machine, ScaledAutomaton):
+        return bounds_of(machine.machine, scores, scale * machine.factor)
     if isinstance(machine, SumAutomaton):
         pairs, parts, factors = machine, machine.parts, [scale * f for f in machine.factors]
         of_parts = [bounds_of(m, scores, f) for m, f in zip(parts, factors, strict=True)]

@@ -14,7 +14,7 @@ from structloss.losses.agreement import Agreement
 from structloss.losses.machine import Neighbours
 from structloss.losses.references import Labels, Positions, String, as_aligned, as_strings
 from structloss.structures import compiled
-from structloss.structures.base import Computed, Engine, Found, Strata
+from structloss.structures.base import Engine, Found, Parted, Strata
 from structloss.structures.chain import native_engine, torch_engine
 from structloss.structures.chain.machines import Augmentation, MachineBatch, Source, combined
 from structloss.structures.chain.parts import Parts
@@ -36,7 +36,7 @@ class ChainEngine(Engine[Parts], Protocol):
         """E[score under f] (B,), drawn under p."""
 
 
-class LinearChain(Computed):
+class LinearChain(Parted):
     """A batch of paths over K states, scored by every q states in a row; T positions, of which some may not count."""
 
     _kind: ClassVar[int]
@@ -46,11 +46,6 @@ class LinearChain(Computed):
     def __init_subclass__(cls, **rest: object) -> None:
         super().__init_subclass__(**rest)
         cls._kind = compiled.register_object(cls)
-
-    def _like(self, parts: Parts) -> Self:
-        chain = type(self).__new__(type(self))
-        chain._parts, chain._positions = parts, self._positions
-        return chain
 
     def _flat(self) -> tuple[list[Tensor], list[int]]:
         """Its tensors and integers, for a compiled graph; the potentials come first."""
@@ -111,37 +106,14 @@ class LinearChain(Computed):
         """Whether a path writes a label for each of its states, so that a reference is aligned with it."""
         return self._parts.writer is None or self._parts.writer.one_each
 
-    def __repr__(self) -> str:
+    def _sizes(self) -> dict[str, object]:
         p = self._parts
-        return (
-            f"{type(self).__name__}(batch={self._batch}, positions={p.num_positions}, labels={p.num_labels}, "
-            f"order={p.order}, {self.dtype}, {self.device})"
-        )
+        return {"positions": p.num_positions, "labels": p.num_labels, "order": p.order}
 
     # --- The template ------------------------------------------------------------------------------------------------
 
-    @property
-    def _batch(self) -> int:
-        return self._parts.lengths.shape[0]
-
-    @property
-    def _potentials(self) -> tuple[Tensor, ...]:
-        return tuple(x for x in self._parts.potentials if x is not None)
-
-    def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
-        given = iter(potentials)
-        return self._like(self._parts.map(lambda _: next(given)))
-
-    def __getitem__(self, examples: int | slice | Tensor) -> Self:
-        """Some of the examples, as a batch of their own.
-
-        Example:
-            >>> import torch, structloss as sl
-            >>> len(sl.Chain(torch.zeros(5, 3, 2))[1:3])
-            2
-        """
-        index = self._example_numbers(examples)
-        result = self._like(self._parts.examples(index))
+    def _examples(self, index: Tensor) -> Self:
+        result = super()._examples(index)
         result._positions = self._positions.examples(index)
         return result
 
@@ -340,25 +312,8 @@ class LinearChain(Computed):
         unary = self._parts.unary
         return self._like(self._parts.replace(unary=penalty if unary is None else unary + penalty))
 
-    def strata(self, loss: Loss, reference: Labels, lowest: bool = False) -> Strata:
-        """The best output at each value of loss(y, reference), or the one of lowest score.
-
-        With V values, cost V times that of `argmax()`.
-
-        Example:
-            >>> import torch, structloss as sl
-            >>> chain = sl.Chain(torch.tensor([[[0., 2.], [1., 0.]]]))
-            >>> losses, outputs, _ = chain.strata(sl.Hamming(), torch.tensor([[0, 0]]))
-            >>> losses[:, 0], outputs[:, 0]
-            (tensor([0., 1., 2.]), tensor([[0, 0],
-                    [1, 0],
-                    [1, 1]]))
-        """
-        p = (self.detach()._times(-1.0) if lowest else self)._parts
-        search = native_engine.argmax if self._native else torch_engine.argmax
-        with torch.no_grad():
-            if isinstance(loss, LocalLoss) and p.machine is None and self._one_each:
-                found = local_strata(p, self._costs(loss, reference), search)
-            else:
-                found = machine_strata(p, self._machines(loss, reference, absolute=True), search)
-        return found._replace(outputs=self._outputs(found.outputs, found.exists))
+    def _strata(self, loss: Loss, reference: Labels) -> Strata:
+        p, search = self._parts, native_engine.argmax if self._native else torch_engine.argmax
+        if isinstance(loss, LocalLoss) and p.machine is None and self._one_each:
+            return local_strata(p, self._costs(loss, reference), search)
+        return machine_strata(p, self._machines(loss, reference, absolute=True), search)

@@ -63,18 +63,15 @@ class FactorGraph(Structure):
         self._only = only  # the one output that is left, where a reference says all of it
         self._parts = attached(base, added)
         self._positions = Positions(self.num_variables.to(self.device), base.topology.width)
-        self._sizes = torch.from_numpy(base.topology.extents).to(self.device)  # (B, N): of labels; 1 beyond
+        self._extents = torch.from_numpy(base.topology.extents).to(self.device)  # (B, N): of labels; 1 beyond
 
     def _like(self, base: Parts, added: Added, only: Tensor | None) -> Self:
         return type(self)(base, self._hard, self._inference, added, only)
 
-    def __repr__(self) -> str:
+    def _sizes(self) -> dict[str, object]:
         t = self._base.topology
-        factors = int(np.diff(t.graph.factors).max(initial=0))
-        return (
-            f"FactorGraph(batch={t.batch}, variables={t.width}, factors={factors}, hard={len(self._hard)}, "
-            f"method={self._inference.name!r}, {self.dtype}, {self.device})"
-        )
+        factors, method = int(np.diff(t.graph.factors).max(initial=0)), repr(self._inference.name)
+        return {"variables": t.width, "factors": factors, "hard": len(self._hard), "method": method}
 
     @property
     def num_variables(self) -> Tensor:
@@ -117,17 +114,7 @@ class FactorGraph(Structure):
         scaled = super()._times(factor)
         return self._like(scaled._base, added, self._only)
 
-    def __getitem__(self, examples: int | slice | Tensor) -> Self:
-        """Some of the examples, as a batch of their own.
-
-        Example:
-            >>> import torch, structloss as sl
-            >>> g = sl.FactorGraphBuilder()
-            >>> y = g.variables(torch.zeros(5, 3, 2))
-            >>> len(g.build()[1:3])
-            2
-        """
-        index = self._example_numbers(examples)
+    def _examples(self, index: Tensor) -> Self:
         at = index.cpu().numpy()
         hard = tuple(replace(x, of=x.of[at]) for x in self._hard)
         added = tuple((replace(x, of=x.of[at]), scale) for x, scale in self._added)
@@ -135,14 +122,14 @@ class FactorGraph(Structure):
         return type(self)(self._base.examples(at), hard, self._inference, added, only)
 
     def _choices(self, y: Tensor, name: str) -> Tensor:
-        check_shape(y, tuple(self._sizes.shape), name)
+        check_shape(y, tuple(self._extents.shape), name)
         absent = (y == -1).all(-1, keepdim=True)  # there is no output
-        wrong = self._positions.within & ~absent & ((y < 0) | (y >= self._sizes))
+        wrong = self._positions.within & ~absent & ((y < 0) | (y >= self._extents))
         if wrong.any():
             n, b, v = wrong.nonzero()[0].tolist()
             raise ValueError(
                 f"{name}: example {b} has label {int(y[n, b, v])} for variable {v}, but its labels are 0 to "
-                f"{int(self._sizes[b, v]) - 1}"
+                f"{int(self._extents[b, v]) - 1}"
             )
         return y
 
@@ -180,8 +167,7 @@ class FactorGraph(Structure):
         return self._inference.draw(self._parts, n, generator)
 
     def _marginals(self) -> Tensor:
-        recorded = torch.is_grad_enabled() and self._base.scores.requires_grad
-        return self._base.by_label(self._shares(create_graph=recorded)[0])
+        return self._base.by_label(super()._marginals())
 
     def _check_same(self, other: Self) -> None:
         same = all(np.array_equal(a, b) for a, b in zip(self._base.graph, other._base.graph, strict=True))
@@ -220,7 +206,7 @@ class FactorGraph(Structure):
         """Raise where hard factors contradict each other; what scores or a reference forbid is -inf."""
         if not self._hard or exists.all():
             return
-        zeros = torch.zeros((*self._sizes.shape, self.num_labels), dtype=self.dtype, device=self.device)
+        zeros = torch.zeros((*self._extents.shape, self.num_labels), dtype=self.dtype, device=self.device)
         alone = attached(self._base.bare(zeros), [(x, 0.0) for x in self._hard])
         possible = Auto().solve(alone).certificate.dual > -math.inf
         if not possible.all():
@@ -307,16 +293,16 @@ class FactorGraph(Structure):
         """A reference (B, N), -100 where it is unknown, or sets (B, N, K), checked."""
         labels = as_aligned(reference, self._positions, self.num_labels)
         if labels.dtype == torch.bool:
-            wrong = ~(labels & (torch.arange(self.num_labels, device=self.device) < self._sizes[..., None])).any(2)
+            wrong = ~(labels & (torch.arange(self.num_labels, device=self.device) < self._extents[..., None])).any(2)
         else:
-            wrong = labels >= self._sizes
+            wrong = labels >= self._extents
         wrong = wrong & self._positions.within
         if wrong.any():
             b, v = wrong.nonzero()[0].tolist()
             got = "a set without a label of its own" if labels.dtype == torch.bool else int(labels[b, v])
             raise ValueError(
                 f"reference: reference[{b}, {v}] is {got}, but the labels of variable {v} are 0 to "
-                f"{int(self._sizes[b, v]) - 1}, or {UNKNOWN} for unknown"
+                f"{int(self._extents[b, v]) - 1}, or {UNKNOWN} for unknown"
             )
         return labels
 
@@ -394,21 +380,15 @@ class FactorGraph(Structure):
         scores = self._base.scores.masked_fill(self._base.flat(struck), -math.inf)
         return self._like(self._base.with_scores(scores), self._added, only)
 
-    def strata(self, loss: Loss, reference: Labels, lowest: bool = False) -> Strata:
-        """The best output at each value of loss(y, reference), or the one of lowest score; exact.
-
-        The machine that tells losses apart makes the graph wider, and is searched once for each value: an error says
-        so where elimination gets too expensive.
-        """
+    def _strata(self, loss: Loss, reference: Labels) -> Strata:
+        """The machine that tells losses apart makes the graph wider, and is searched once for each value."""
         solve = self._inference.certain("strata", self._parts.topology).solve
-        graph = self.detach()._times(-1.0) if lowest else self.detach()
-
         reading = self._reading(loss, reference, absolute=True)
 
         def best(values: Floats) -> Found:
             value_of = dict(zip(reading.of.tolist(), values.tolist(), strict=True))
             readers = tuple(reader.coming_to(value_of[i]) for i, reader in enumerate(reading.readers))
-            p = attached(graph._base, [*graph._added, (replace(reading, readers=readers), 1.0)])
+            p = attached(self._base, [*self._added, (replace(reading, readers=readers), 1.0)])
             return solve(p).found(p)
 
         return best_at_each([reading.readers[i].gains[-1] for i in reading.of], self._base.scores, best)

@@ -162,12 +162,11 @@ class Lattice(Computed):
         """How many labels there are, K."""
         return self._num_labels
 
-    def __repr__(self) -> str:
+    def _sizes(self) -> dict[str, object]:
         t = self._topology
-        return (
-            f"Lattice(batch={t.batch}, states={t.num_nodes}, arcs={t.num_arcs}, positions={t.num_levels - 1}, "
-            f"labels={self._num_labels}, {self._scores.dtype}, {self._scores.device})"
-        )
+        return {
+            "states": t.num_nodes, "arcs": t.num_arcs, "positions": t.num_levels - 1, "labels": self._num_labels,
+        }  # fmt: skip
 
     # --- The template ------------------------------------------------------------------------------------------------
 
@@ -243,10 +242,6 @@ class Lattice(Computed):
             own = wide(self._scores[choices.clamp(0)]) + constant[arcs.clamp(0)]
             total = total + torch.where(arcs >= 0, own, 0).sum(2)
         return torch.where(total > -math.inf, total, -math.inf).to(self.dtype)
-
-    def _marginals(self) -> Tensor:
-        # By tensor operations they are the gradient of log Z, as of any structure.
-        return native_engine.marginals(self._parts) if is_native(self.device) else super()._marginals()
 
     def _strings(self, y: Tensor) -> list[list[int]]:
         choices, t = self._choices(y[None], "y")[0].cpu().numpy(), self._topology
@@ -335,28 +330,14 @@ class Lattice(Computed):
         """
         return self.augment(_AGREEMENT, reference, 0.0)
 
-    def strata(self, loss: Loss, reference: Labels, lowest: bool = False) -> Strata:
-        """The best path at each value of loss(what it writes, reference), or the one of lowest score.
+    def _strata(self, loss: Loss, reference: Labels) -> Strata:
+        machines = self._machines(loss, reference, absolute=True)
+        w = self._on(self._parts.topology.times(machines))
+        (_, example), (_, losses) = w.topology.level_and_example, w.topology.machines[machines]
+        ends = w.final > -np.inf
 
-        With V values, cost V times that of `argmax()`.
+        def best(values: Floats) -> Found:
+            final = np.where(np.abs(losses - values[example]) < 1e-8, w.final, -np.inf)
+            return self._engine.best(w._replace(final=final), 1)
 
-        Example:
-            >>> import torch, structloss as sl
-            >>> lattice = sl.Lattice([[[0, 1, 0], [0, 1, 1], [1, 2, 0]]], torch.tensor([0., 2., 0.]))
-            >>> losses, paths, _ = lattice.strata(sl.EditDistance(), [[0, 0]])
-            >>> losses[:, 0], paths[:, 0]
-            (tensor([0., 1.]), tensor([[0, 2],
-                    [1, 2]]))
-        """
-        s, machines = self.detach()._times(-1.0) if lowest else self, self._machines(loss, reference, absolute=True)
-        with torch.no_grad():
-            w = s._on(s._parts.topology.times(machines))
-            (_, example), (_, losses) = w.topology.level_and_example, w.topology.machines[machines]
-            ends = w.final > -np.inf
-
-            def best(values: Floats) -> Found:
-                final = np.where(np.abs(losses - values[example]) < 1e-8, w.final, -np.inf)
-                return self._engine.best(w._replace(final=final), 1)
-
-            found = best_at_each([losses[ends & (example == b)] for b in range(self._batch)], self._scores, best)
-        return found._replace(outputs=self._outputs(found.outputs, found.exists))
+        return best_at_each([losses[ends & (example == b)] for b in range(self._batch)], self._scores, best)

@@ -12,7 +12,7 @@ from structloss.kernels.types import Array
 from structloss.kernels.workers import run
 from structloss.structures import derivatives
 from structloss.structures.base import Found
-from structloss.structures.derivatives import Solve, known, once_only
+from structloss.structures.derivatives import Solve, known
 from structloss.structures.graph.topology import Topology, Weighted
 
 
@@ -43,12 +43,6 @@ def _solve(t: Topology) -> Solve:
 def log_partition(w: Weighted) -> Tensor:
     """log Z, (B,)."""
     return known(_solve(w.topology), w.potentials, w.topology.owners)
-
-
-def marginals(w: Weighted) -> Tensor:
-    """The probability of each arc, (sum n_b,)."""
-    _, (of_arcs, *_) = _solve(w.topology)(w.arrays, (True, False, False))
-    return once_only(torch.from_numpy(of_arcs).to(w.scores.dtype), [w.scores])
 
 
 def expectation(w: Weighted, f: Weighted) -> Tensor:

@@ -50,13 +50,6 @@ def log_partition(p: Parts) -> Tensor:
     return derivatives.known(_solve(p), p.potentials)
 
 
-def marginals(p: Parts) -> Tensor:
-    """The probability that a segment of each state starts at each frame, (B, T, K)."""
-    own = _solve(p)(p.arrays[:6], (True, False, False, False, False, False))[1][0]
-    assert own is not None
-    return derivatives.once_only(torch.from_numpy(own).to(p.opening.dtype), p.potentials)
-
-
 def expectation(p: Parts, f: Parts) -> Tensor:
     """E[score under f], of what is drawn under p; both have rates, or neither. (B,)"""
     return derivatives.expectation(_solve(p), p.potentials, f.potentials)

@@ -1,17 +1,15 @@
 """What is common to structures whose outputs cut frames into segments."""
 
-import copy
 import math
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from structloss.losses import Loss
-from structloss.losses.references import Labels, as_padded
-from structloss.structures.base import Computed, Engine, Strata
+from structloss.structures.base import Engine, Parted, Strata
 from structloss.structures.checks import at_least_float32, check_count, check_floating, objection, unfit
 from structloss.structures.derivatives import Linear, apply
 from structloss.structures.engine import is_native
@@ -21,39 +19,18 @@ from structloss.structures.segments.strata import levels_of
 from structloss.structures.tensors import wide
 
 
-class Segmental(Computed):
+class Segmental(Parted):
     """T frames cut into segments, each in one of K states.
 
     Inside, an output is its marks (B, T): the state of the segment that starts at each frame, -1 where none does.
     """
 
+    _states: ClassVar[str]  # what its states are
     _parts: Parts
-
-    def _like(self, parts: Parts) -> Self:
-        structure = copy.copy(self)
-        structure._parts = parts
-        return structure
 
     @abstractmethod
     def _costs(self, loss: Loss, reference: Any, dtype: torch.dtype) -> Tensor:
         """What a loss costs, (B, T, K): a frame in state k, or a segment that starts there."""
-
-    def _padded(self, reference: Labels, sizes: Tensor, width: int, of: str) -> Tensor:
-        """References (B, width), from a tensor or from lists, each of its example's size."""
-        given, own = as_padded(reference, "reference", sizes.device)
-        if own is not None and own.shape == sizes.shape:
-            if (own != sizes).any():
-                b = int((own != sizes).int().argmax())
-                raise ValueError(
-                    f"reference: reference[{b}] has {int(own[b])} entries, but example {b} has {int(sizes[b])} {of}"
-                )
-            given = torch.nn.functional.pad(given, (0, width - given.shape[1]), value=-1)
-        wanted = (sizes.shape[0], width)
-        if given.shape != wanted:
-            raise ValueError(
-                f"reference: got shape {tuple(given.shape)}, but wanted {wanted}, or a list of {wanted[0]}"
-            )
-        return given
 
     def _agreeing(self, marks: Tensor, elsewhere: Tensor, complete: bool) -> Self:
         """The outputs that start segments where marks (B, T) are not negative, and never elsewhere (B, T, K).
@@ -69,22 +46,6 @@ class Segmental(Computed):
     def lengths(self) -> Tensor:
         """How many frames each example has, (B,)."""
         return self._parts.lengths
-
-    @property
-    def _batch(self) -> int:
-        return self._parts.opening.shape[0]
-
-    @property
-    def _potentials(self) -> tuple[Tensor, ...]:
-        return tuple(x for x in self._parts.potentials if x is not None)
-
-    def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
-        given = iter(potentials)
-        return self._like(self._parts.map(lambda _: next(given)))
-
-    def __getitem__(self, examples: int | slice | Tensor) -> Self:
-        """Some of the examples, as a batch of their own."""
-        return self._like(self._parts.examples(self._example_numbers(examples)))
 
     def _score(self, marks: Tensor) -> Tensor:
         """The score (n, B) of marks (n, B, T); -inf of those that leave a frame out or have a forbidden duration."""
@@ -121,9 +82,6 @@ class Segmental(Computed):
     def _single(self) -> Tensor | None:
         return None if self._parts.only is None else self._parts.only[None]
 
-    def _marginals(self) -> Tensor:
-        return native_engine.marginals(self._parts) if self._engine is native_engine else super()._marginals()
-
     def _check_same(self, other: Self) -> None:
         p, f = self._parts, other._parts
         same = p.opening.shape == f.opening.shape and p.durations.shape == f.durations.shape
@@ -142,24 +100,16 @@ class Segmental(Computed):
             return native_engine.expectation(p, f)
         return super(Segmental, self._like(p.map(wide)))._expectation(other._like(f.map(wide))).to(self.dtype)
 
-    def strata(self, loss: Loss, reference: Any, lowest: bool = False) -> Strata:
-        """The best output at each value of loss(y, reference), or the one of lowest score.
-
-        With V values, V times the time and memory of `argmax()`; an error where that is more than 512 MiB an example.
-        """
-        p = (self.detach()._times(-1.0) if lowest else self)._parts
-        with torch.no_grad():
-            losses, levels = levels_of(self._costs(loss, reference, torch.float64), p)
-            marks, exists = (native_engine if is_native(self.device) else torch_engine).strata(p, levels)
-        return Strata(torch.from_numpy(losses).to(p.opening), self._outputs(marks, exists), exists)
-
-    def _repr(self, **sizes: int) -> str:
+    def _strata(self, loss: Loss, reference: Any) -> Strata:
         p = self._parts
-        own = ", ".join(f"{name}={size}" for name, size in sizes.items())
-        return (
-            f"{type(self).__name__}(batch={p.opening.shape[0]}, frames={p.opening.shape[1]}, {own}, "
-            f"durations={p.shortest} to {p.durations.shape[1]}, {p.opening.dtype}, {p.opening.device})"
-        )
+        losses, levels = levels_of(self._costs(loss, reference, torch.float64), p)
+        found = (native_engine if is_native(self.device) else torch_engine).strata(p, levels)
+        return Strata(torch.from_numpy(losses).to(p.opening), *found)
+
+    def _sizes(self) -> dict[str, object]:
+        p = self._parts
+        (_, frames, states), longest = p.opening.shape, p.durations.shape[1]
+        return {"frames": frames, self._states: states, "durations": f"{p.shortest} to {longest}"}
 
 
 def sizes_of(scores: dict[str, Tensor], axes: dict[str, str], empty: str) -> dict[str, int]:

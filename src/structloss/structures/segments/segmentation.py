@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from structloss.losses import LocalLoss, Loss
-from structloss.losses.references import UNKNOWN, Labels, as_lengths
+from structloss.losses.references import UNKNOWN, Labels, as_lengths, as_rows
 from structloss.structures.checks import check_over, check_scale, check_shape
 from structloss.structures.segments.parts import Parts, limits_of
 from structloss.structures.segments.segmental import Segmental, as_scores, longest_duration, sizes_of
@@ -59,6 +59,8 @@ class Segmentation(Segmental):
         tensor([[0, 1]])
     """
 
+    _states = "segments"
+
     def __init__(
         self,
         boundary: Tensor | None = None,
@@ -102,9 +104,6 @@ class Segmentation(Segmental):
     def segments(self) -> Tensor:
         """How many segments each example has, (B,)."""
         return self._parts.counts
-
-    def __repr__(self) -> str:
-        return self._repr(segments=self._parts.opening.shape[2])
 
     def _named(self) -> Tensor:
         """Whether each segment is one of its example's, (B, N)."""
@@ -183,7 +182,7 @@ class Segmentation(Segmental):
     def _reference(self, reference: Labels) -> Tensor:
         """References (B, N), -1 beyond an example's segments."""
         p = self._parts
-        starts = self._padded(reference, p.counts, p.opening.shape[2], "segments")
+        starts = as_rows(reference, p.counts, p.opening.shape[2], "reference", "segments")[0]
         named = self._named()
         wrong = named & (starts != UNKNOWN) & ((starts < 0) | (starts >= p.lengths[:, None]))
         if wrong.any():

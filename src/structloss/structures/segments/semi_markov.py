@@ -11,7 +11,7 @@ from torch import Tensor
 
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
-from structloss.losses.references import UNKNOWN, Labels, String, as_lengths, as_strings, is_sets
+from structloss.losses.references import UNKNOWN, Labels, String, as_lengths, as_rows, as_strings, is_sets
 from structloss.structures.base import Strata
 from structloss.structures.checks import check_over, check_scale, check_shape
 from structloss.structures.segments import explicit
@@ -61,6 +61,8 @@ class SemiMarkov(Segmental):
         tensor([0.7045])
     """
 
+    _states = "labels"
+
     def __init__(
         self,
         boundary: Tensor | None = None,
@@ -103,9 +105,6 @@ class SemiMarkov(Segmental):
     def num_labels(self) -> int:
         """How many labels there are, K."""
         return self._parts.opening.shape[2]
-
-    def __repr__(self) -> str:
-        return self._repr(labels=self.num_labels)
 
     def _choices(self, y: Tensor, name: str) -> Tensor:
         check_shape(y, tuple(self._parts.opening.shape[:2]), name)
@@ -153,13 +152,14 @@ class SemiMarkov(Segmental):
             total = torch.where(losses.isinf(), -math.inf, total + scale * losses.nan_to_num(0.0, 0.0, 0.0))
         return total
 
-    def strata(self, loss: Loss, reference: Labels, lowest: bool = False) -> Strata:
+    def _strata(self, loss: Loss, reference: Labels) -> Strata:
         if isinstance(loss, MachineLoss):
-            found = explicit.lattice_of(self._parts).strata(loss, self._written(reference), lowest)
-            return found._replace(outputs=explicit.marks_of(found.outputs, self._parts))
+            lattice = explicit.lattice_of(self._parts)
+            found = lattice._strata(loss, self._written(reference))
+            return found._replace(outputs=explicit.marks_of(lattice._outputs(found.outputs, found.exists), self._parts))
         if self._parts.added:
             raise NotImplementedError("strata: of a loss over frames, where another reads what is written")
-        return super().strata(loss, reference, lowest)
+        return super()._strata(loss, reference)
 
     def _written(self, reference: Labels) -> list[String]:
         """The labels of the segments of a reference: a list of them, or marks (B, T)."""
@@ -212,7 +212,7 @@ class SemiMarkov(Segmental):
     def _reference(self, reference: Labels) -> Tensor:
         """References (B, T), -1 beyond a length."""
         p = self._parts
-        marks = self._padded(reference, p.lengths, p.opening.shape[1], "frames")
+        marks = as_rows(reference, p.lengths, p.opening.shape[1], "reference", "frames")[0]
         self._check(marks, "reference", allow_unknown=True)
         return torch.where(p.within, marks, -1)
 
