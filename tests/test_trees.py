@@ -4,13 +4,14 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 import oracle
 import structloss as sl
-from suite import Case, StructureSuite, gradients
+from suite import Case, StructureSuite, close, gradients
 
 INF = math.inf
 
@@ -292,3 +293,139 @@ class TestConstituencyTree(StructureSuite):
         scores = torch.randn(2, n, n, 2, generator=generator, dtype=torch.float64).to(dtype)
         right = [(i, n - 1, 0) for i in range(n)] + [(i, i, 1) for i in range(n - 1)]
         return sl.ConstituencyTree(scores), [right, right]
+
+
+# --- What only trees have --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("projective", [True, False])
+def test_scores_that_cancel_in_a_determinant_or_span_many_orders_are_exact(projective: bool, engine: str) -> None:
+    for n, size in ((2, 50.0), (4, 300.0), (4, 3000.0)):
+        scores = torch.full((1, n, n + 1), -size, dtype=torch.float64)
+        for d in range(n):
+            scores[0, d, 1 + (d ^ 1)] = size  # words want each other in pairs, and nobody the root
+        scores += torch.randn_like(scores)
+        scores.requires_grad_()
+        ys = torch.tensor(dependency_trees(n, projective, True))
+        wanted = scores[0].gather(1, ys.T).sum(0).logsumexp(0)
+        found = sl.DependencyTree(scores, projective=projective).log_partition()[0]
+        close(found.detach(), wanted.detach(), 1e-10)
+        close(*(torch.autograd.grad(x, scores)[0] for x in (found, wanted)), 1e-9)
+
+
+@pytest.mark.parametrize("projective", [True, False])
+def test_logarithms_take_over_where_linear_arithmetic_ends(projective: bool) -> None:
+    torch.manual_seed(0)
+    scores = torch.randn(2, 40, 41, dtype=torch.float64) * 60
+    values, gradients_ = [], []
+    for name in ("native", "torch"):
+        with sl.engine(name):
+            x = scores.clone().requires_grad_()
+            values.append(sl.DependencyTree(x, projective=projective).log_partition())
+            gradients_.append(torch.autograd.grad(values[-1].sum(), x)[0])
+    close(*(v.detach() for v in values), 1e-12)
+    close(*gradients_, 1e-9)
+
+
+def test_values_are_those_of_torch_struct() -> None:
+    peer = pytest.importorskip("torch_struct")
+    torch.manual_seed(0)
+    scores, spans = torch.randn(3, 7, 8, dtype=torch.float64), torch.randn(3, 7, 7, 2, dtype=torch.float64)
+    arcs = torch.where(torch.eye(7, dtype=torch.bool), scores[:, :, :1], scores[:, :, 1:].transpose(1, 2))
+    for several in (False, True):
+        trees = sl.DependencyTree(scores, single_root=not several)
+        close(trees.log_partition(), peer.DependencyCRF(arcs, multiroot=several).partition, 1e-9)
+        every = sl.DependencyTree(scores, projective=False, single_root=not several)  # theirs adds 1e-5 to a diagonal
+        close(every.log_partition(), peer.NonProjectiveDependencyCRF(arcs, multiroot=several).partition, 1e-3)
+    theirs = peer.TreeCRF(spans)
+    close(sl.ConstituencyTree(spans).log_partition(), theirs.partition, 1e-9)
+    close(sl.ConstituencyTree(spans).max(), theirs.max, 1e-9)
+
+
+@pytest.mark.parametrize("projective", [True, False])
+def test_long_sentences_have_trees_of_the_score_that_is_claimed(projective: bool) -> None:
+    torch.manual_seed(0)
+    trees = sl.DependencyTree(torch.randn(3, 25, 26), lengths=[25, 24, 1], projective=projective)
+    scores, outputs = trees.topk(4)
+    close(scores, trees.score(outputs), 1e-4)
+    assert (scores[:-1] >= scores[1:])[:, :2].all()
+    drawn = trees.sample(20, torch.Generator().manual_seed(0))
+    assert (trees.score(drawn) <= scores[0] + 1e-4).all()
+    assert ((drawn == 0).sum(2) == 1).all()
+
+
+def test_labels_are_counted_as_las_and_uas_are() -> None:
+    trees = sl.DependencyTree(torch.zeros(1, 3, 4, 2))
+    heads, labels = torch.tensor([[2, 0, 2]]), torch.tensor([[1, 0, 1]])
+    y = trees.arcs(heads, labels)
+    assert (trees.heads(y).tolist(), trees.labels(y).tolist()) == (heads.tolist(), labels.tolist())
+    other = trees.arcs(torch.tensor([[2, 0, 1]]), torch.tensor([[0, 0, 1]]))
+    assert sl.Hamming()(other, y).tolist() == [2.0]
+    assert sl.Hamming()(other, trees.arcs(heads)).tolist() == [1.0]
+    assert trees.given(trees.arcs(heads)).log_partition().exp().item() == pytest.approx(8)
+    assert trees.given(trees.arcs(heads, labels)).argmax().tolist() == y.tolist()
+
+
+def test_what_is_no_tree_is_one_sentence() -> None:
+    trees, every = sl.DependencyTree(torch.zeros(2, 3, 4)), sl.DependencyTree(torch.zeros(1, 4, 5), projective=False)
+    spans = sl.ConstituencyTree(torch.zeros(2, 3, 3, 2), lengths=[3, 2])
+    good = torch.tensor([[0, 1, 1]])
+    for sentence, call in {
+        r"reference: example 1 has the heads \[2, 1, 0\], in which word 1 does not reach the root": lambda: trees.given(
+            torch.tensor([[0, 1, 1], [2, 1, 0]])
+        ),
+        r"y: example 0 has the heads \[0, 0, 1\], in which word 2 is a second one on the root": lambda: trees.score(
+            torch.tensor([[0, 0, 1], [0, 1, 1]])
+        ),
+        r"y: example 0 has the heads \[3, 0, 2, 2\].*word .* crosses": lambda: sl.DependencyTree(
+            torch.zeros(1, 4, 5)
+        ).score(torch.tensor([[3, 0, 2, 2]])),
+        r"y: y\[0, 2\] is 4, but labels are 0 to 3": lambda: trees.score(torch.tensor([[0, 1, 4], [0, 1, 1]])),
+        "a DependencyTree writes none": lambda: trees.augment(sl.EditDistance(), good.expand(2, -1)),
+        "cannot tell its outputs apart": lambda: sl.SlackHinge(sl.Hamming())(trees, good.expand(2, -1)),
+        "reference has no output": lambda: sl.NegativeLogLikelihood()(
+            sl.DependencyTree(torch.zeros(1, 4, 5)), torch.tensor([[3, 0, 2, 2]])
+        ),
+        r"scores: got shape \(2, 3, 3\), but wanted \(B, T, T \+ 1\)": lambda: sl.DependencyTree(torch.zeros(2, 3, 3)),
+        "scores: example 0 has NaN for word 2 on 1": lambda: sl.DependencyTree(
+            torch.zeros(1, 2, 3).index_put((torch.tensor(0), torch.tensor(1), torch.tensor(1)), torch.tensor(math.nan))
+        ),
+        r"brackets \(0, 1, 0\) and \(1, 2, 1\) of example 0 cross": lambda: spans.given([[(0, 1, 0), (1, 2, 1)], []]),
+        r"reference\[1\]\[0\] is \(0, 2, 0\), but wanted \(begin, end, label\), words 0 to 1": lambda: spans.given(
+            [[], [(0, 2, 0)]]
+        ),
+        "are not the brackets of a binary tree over the 3 words of example 0": lambda: spans.score(
+            torch.tensor([[4, 0, 0, 8, 16], [2, 0, 8, -1, -1]])
+        ),
+        "a sum over labels, but wanted a sum over brackets": lambda: spans.augment(sl.Hamming(), [[], []]),
+        r"arcs: example 1 has a cycle through its arc \d, \[\d, \d, -1\]": lambda: sl.Forest(
+            [[[0, -1, -1]], [[0, 1, -1], [1, 2, -1], [2, 1, -1]]], torch.zeros(4)
+        ),
+        r"texts\[0\], line 3: the item B is below itself, a cycle": lambda: sl.Forest.from_text("S -> B\n\nB -> S"),
+        r"texts\[0\], line 2: got 'B S', but wanted `head -> tail tail : score`": lambda: sl.Forest.from_text(
+            "S -> B\nB S"
+        ),
+        r"texts\[0\], line 1: the score is 'x', but wanted a number or -inf": lambda: sl.Forest.from_text("S -> : x"),
+        r"y: \[1, 0\] is no tree of example 0, from position 1 on": lambda: sl.Forest(
+            [[[1, -1, -1], [0, 1, -1]]], torch.zeros(2)
+        ).score(torch.tensor([[1, 1]]).fliplr() * torch.tensor([[1, 0]])),
+    }.items():
+        with pytest.raises((ValueError, TypeError, NotImplementedError), match=sentence):
+            call()
+    assert every.score(torch.tensor([[3, 0, 2, 2]])).tolist() == [0.0]
+
+
+def test_partial_brackets_keep_the_trees_that_have_them() -> None:
+    trees = sl.ConstituencyTree(torch.zeros(1, 4, 4, 2))
+    kept = trees.given([[(1, 2, 1), (0, 3, -100)]])
+    assert kept.log_partition().exp().item() == pytest.approx(2 * 2**6)
+    assert (1, 2, 1) in kept.decode()[0]
+    both = kept.given([[(0, 2, 0)]])
+    assert both.log_partition().exp().item() == pytest.approx(2**5)
+
+
+def test_a_forest_is_drawn(tmp_path: Path) -> None:
+    forest = sl.Forest.from_text("S -> A B : 1\nA -> B\nB ->\nS -> A")
+    for path in (forest.draw(tmp_path / "a.svg"), sl.Forest([[[0, -1, -1]]], torch.zeros(1)).draw(tmp_path / "b.png")):
+        assert path.stat().st_size > 1000
+    assert ">S<" in (tmp_path / "a.svg").read_text() or "S" in (tmp_path / "a.svg").read_text()

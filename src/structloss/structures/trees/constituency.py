@@ -31,9 +31,9 @@ class ConstituencyTree(SpanTrees):
         lengths: integers (B,), or a mask (B, T) of True, then False.
 
     Outputs are brackets (B, 2T - 1), each before those inside it, from left to right, -1 after the last: a span with
-    its label is the number (i * T + j) * K + k, which `brackets(y)` takes apart; `decode()` gives tuples (i, j, k).
-    Of several best trees the lexicographically smallest is chosen. `marginals()` is the probability of each span and label,
-    (B, T, T, K). bfloat16 and float16 are computed and returned in float32.
+    its label is the number (i * T + j) * K + k, which `brackets(y)` takes apart; `decode()` gives tuples (i, j, k). Of
+    several best trees the lexicographically smallest is chosen. `marginals()` is the probability of each span and
+    label, (B, T, T, K). bfloat16 and float16 are computed and returned in float32.
 
     Example:
         >>> import torch, structloss as sl

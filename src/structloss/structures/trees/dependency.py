@@ -39,8 +39,8 @@ class DependencyTree(Structure):
 
     Projective trees are those whose arcs do not cross when they are drawn above the sentence (Eisner 1996). Without
     that, all trees: sums by the matrix-tree theorem (Koo et al. 2007), maxima by Chu and Liu and Edmonds. Sums cost
-    T**3; the best tree T**3 where it is projective, else T**2, on the CPU in both engines. `topk(k)` asks for k * T best
-    trees, `sample(n)` for n * T sums. Trees are not told apart by their loss: `SlackHinge` is not for them.
+    T**3; the best tree T**3 where it is projective, else T**2, on the CPU in both engines. `topk(k)` asks for k * T
+    best trees, `sample(n)` for n * T sums. Trees are not told apart by their loss: `SlackHinge` is not for them.
 
     Args:
         scores: floating-point (B, T, T + 1), or with labels (B, T, T + 1, R); -inf forbids. What would hang a word on
