@@ -8,6 +8,8 @@ import numpy as np
 from structloss.structures.trees.packed import Ints, heights
 from structloss.text import DataError, columns, numbered_lines
 
+_LARGEST = 1e30  # sums of larger ones may be no numbers in float32
+
 
 def read(text: str | Path, name: str) -> tuple[Ints, list[float], list[str]]:
     """The arcs (n, 3), their scores (n,) and the items' names of lines `head -> tail tail : score`.
@@ -33,9 +35,9 @@ def read(text: str | Path, name: str) -> tuple[Ints, list[float], list[str]]:
         try:
             scores.append(float(score))
         except ValueError:
-            raise DataError(f"{name}, line {i}: the score is {score!r:.60}, but wanted a number or -inf") from None
-        if not scores[-1] < math.inf:
-            raise DataError(f"{name}, line {i}: the score is {score!r:.60}, but wanted a number or -inf")
+            scores.append(math.nan)
+        if not scores[-1] <= _LARGEST:
+            raise DataError(f"{name}, line {i}: the score is {score!r:.60}, but wanted at most {_LARGEST:g}, or -inf")
         arcs.append([number.setdefault(item, len(number)) for item in (head, *tails)] + [-1] * (2 - len(tails)))
         of_line.append(i)
     if not arcs:
