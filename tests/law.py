@@ -9,7 +9,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +64,38 @@ def smith_waterman(match: float = -2.0, other: float = 1.0) -> Callable[..., flo
             row = new
             best = min(best, *row)
         return best
+
+    return loss
+
+
+def affine(substitution: float, match: float, opens: float, extends: float, local: bool) -> Callable[..., float]:
+    """The least cost over all sets of pairs that grow in both, gap after gap."""
+
+    def loss(y: Sequence[int], r: Wanted) -> float:
+        costs = []
+        for rows, columns in growing(len(y), len(r)):
+            pairs = list(zip(rows, columns, strict=True))
+            total = sum(match if y[i] in r[j] else substitution for i, j in pairs)
+            ends = pairs if local else [(-1, -1), *pairs, (len(y), len(r))]
+            for (i, j), (k, m) in itertools.pairwise(ends):
+                total += sum(opens + (gap - 1) * extends for gap in (k - i - 1, m - j - 1) if gap)
+            costs.append(total)
+        return float(min(costs))
+
+    return loss
+
+
+def growing(n: int, m: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Any places of n with as many of m."""
+    for k in range(min(n, m) + 1):
+        yield from itertools.product(itertools.combinations(range(n), k), itertools.combinations(range(m), k))
+
+
+def pair_errors(miss: float, false_alarm: float) -> Callable[..., float]:
+    def loss(y: Sequence[int], r: Wanted) -> float:
+        known = [(i, next(iter(s))) for i, s in enumerate(r) if len(s) == 1]
+        mine, theirs = {(i, y[i]) for i, _ in known if y[i] >= 0}, {(i, j) for i, j in known if j >= 0}
+        return miss * len(theirs - mine) + false_alarm * len(mine - theirs)
 
     return loss
 
@@ -195,7 +227,7 @@ class LossCase:
 
     loss: sl.Loss
     definition: Callable[[Sequence[int], Wanted], float]
-    over: str  # "labels", "strings", "boundaries" or "brackets"
+    over: str  # "labels", "strings", "boundaries", "pairs" or "brackets"
     partial: bool = True
     sets: bool = True
 
@@ -206,6 +238,9 @@ LOSSES = {
     "a factor times Hamming": LossCase(2 * sl.Hamming(), added((2.0, hamming)), "labels"),
     "EditDistance": LossCase(sl.EditDistance(), edit(1, 1, 1), "strings"),
     "EditDistance with a cap": LossCase(sl.EditDistance(1.0, 3.0, 2.0, cap=3), edit(1, 3, 2, 3), "strings"),
+    "EditDistance with affine gaps": LossCase(
+        sl.EditDistance(1.5, gap_open=1.25, gap_extend=0.5), affine(1.5, 0.0, 1.25, 0.5, local=False), "strings"
+    ),
     "EditDistance, normalized": LossCase(
         sl.EditDistance(1, 3, 2, cap=4, normalize=True), per_label(edit(1, 3, 2, 4)), "strings"
     ),
@@ -220,6 +255,9 @@ LOSSES = {
         partial=False, sets=False,
     ),
     "SmithWaterman": LossCase(sl.SmithWaterman(), smith_waterman(), "strings"),
+    "SmithWaterman with affine gaps": LossCase(
+        sl.SmithWaterman(gap_open=1.5, gap_extend=0.25), affine(1.0, -2.0, 1.5, 0.25, local=True), "strings"
+    ),
     "NGram": LossCase(sl.NGram(2), ngram(2, 1.0), "strings", sets=False),
     "ChunkErrors": LossCase(sl.ChunkErrors(NAMES, 1.5, 0.5), chunk_errors(1.5, 0.5), "strings", sets=False),
     "ChunkF1": LossCase(sl.ChunkF1(NAMES), chunk_f1, "strings", sets=False),
@@ -244,6 +282,7 @@ LOSSES = {
     "BracketErrors": LossCase(
         sl.BracketErrors(1.5, 0.5), bracket_errors(1.5, 0.5), "brackets", partial=False, sets=False
     ),
+    "PairErrors": LossCase(sl.PairErrors(1.5, 0.5), pair_errors(1.5, 0.5), "pairs", sets=False),
 }  # fmt: skip
 
 
@@ -263,6 +302,7 @@ class World:
     aligned: bool = True  # whether a reference has a label for each place of an output
     over: tuple[str, ...] = ("labels", "strings")
     covers: Callable[[int, tuple[int, ...]], list[int]] | None = None  # the label of each frame, of what has segments
+    width: int = 0  # N, of partners: -1 is one of what is written then, and references have this width
     alphabet: int = 0  # what a loss takes for labels: CTC's blank too, which is never written
 
     def __post_init__(self) -> None:
@@ -521,6 +561,34 @@ def dependency_tree(projective: bool) -> Callable[[torch.Generator], World]:
     return make
 
 
+def alignment(mode: str) -> Callable[[torch.Generator], World]:
+    """Pairs of sequences, (3, 2), (0, 1), (1, 3) and (2, 2) long."""
+
+    def make(g: torch.Generator) -> World:
+        n, m, N, M = (3, 0, 1, 2), (2, 1, 3, 2), 3, 3
+        match, opens = _random(g, 4, N, M), (_random(g, 4, N), _random(g, 4, M))
+        extends = torch.randn((), generator=g, dtype=torch.float64).requires_grad_()
+        outputs = []
+        for a, b in zip(n, m, strict=True):
+            rows = [dict(zip(*own, strict=True)) for own in growing(a, b)]
+            outputs.append(sorted(tuple(row.get(i, -1) for i in range(N)) for row in rows))
+
+        def score(b: int, y: tuple[int, ...]) -> Tensor:
+            pairs = [(i, j) for i, j in enumerate(y) if j >= 0]
+            parts = [match[b, i, j] for i, j in pairs]
+            ends = pairs if mode == "local" else [(-1, -1), *pairs, (n[b], m[b])]
+            for before, after in itertools.pairwise(ends):
+                for own, start, stop in zip(opens, before, after, strict=True):
+                    parts += [own[b, i] if i == start + 1 else extends for i in range(start + 1, stop)]
+            return torch.stack([match.new_zeros(()), *parts]).sum()
+
+        build = lambda: sl.Alignment(match, opens, extends, mode=mode, lengths=(n, m))  # noqa: E731
+        write = lambda b, y: list(y[: n[b]])  # noqa: E731
+        return World([match, *opens, extends], build, outputs, score, write, M, aligned=False, width=N)
+
+    return make
+
+
 def forest(g: torch.Generator) -> World:
     arcs = [[[0, 1, 2], [0, 2, -1], [1, -1, -1], [2, -1, -1], [1, -1, -1]], [[0, -1, -1], [0, 3, -1], [3, -1, -1]]]
     outputs = [[(0, 2, 3), (0, 4, 3), (1, 3, -1)], [(0, -1, -1), (1, 2, -1)]]
@@ -558,6 +626,8 @@ STRUCTURES: dict[str, Callable[[torch.Generator], World]] = {
     "Lattice": lattice,
     "Segmentation": segmentation,
     "SemiMarkov": semi_markov,
+    "Alignment": alignment("global"),
+    "Alignment, local": alignment("local"),
     "FactorGraph": factor_graph([(3, 3, 3), (), (3,), (3, 3)], "exact", hard=False),
     "FactorGraph with hard factors": factor_graph([(2, 2, 3), (2, 2), (2, 2, 3)], "auto", hard=True),
     "DependencyTree": dependency_tree(projective=True),
@@ -566,22 +636,24 @@ STRUCTURES: dict[str, Callable[[torch.Generator], World]] = {
     "ConstituencyTree": constituency_tree,
 }
 
-# A loss over these is a sum over the places of the structure; every other structure refuses it.
-OWN = {"Segmentation": "boundaries", "Forest": "brackets", "ConstituencyTree": "brackets"}
-
 REFUSALS = {  # the first that fits: structure, kind of loss, and the sentence
     ("Segmentation", "labels"): "a sum over labels, but wanted a sum over boundaries",
     ("Segmentation", "strings"): "all outputs of a Segmentation write the same names",
     ("DependencyTree", "strings"): "which reads strings, but a DependencyTree writes none",
-    ("DependencyTree, not projective", "strings"): "which reads strings, but a DependencyTree writes none",
     **{
         (name, "labels"): "a sum over labels, but wanted a sum over brackets" for name in ("Forest", "ConstituencyTree")
     },
     ("Forest", "strings"): "which reads strings, but a Forest writes none",
     ("ConstituencyTree", "strings"): "which reads strings, but a ConstituencyTree writes none",
-    ("*", "boundaries"): "a sum over boundaries",
     ("*", "brackets"): "a sum over brackets",
+    ("Alignment", "labels"): "a sum over labels, but wanted a sum over pairs",
+    ("Alignment", "strings"): "outputs of an Alignment are pairs",
+    ("*", "boundaries"): "a sum over boundaries",
+    ("*", "pairs"): "a sum over pairs",
 }
+OVER = {  # what these carry, and nothing else
+    "Segmentation": "boundaries", "Alignment": "pairs", "Forest": "brackets", "ConstituencyTree": "brackets",
+}  # fmt: skip
 
 
 def is_for(objective: str, structure: str) -> bool:
@@ -592,7 +664,8 @@ def is_for(objective: str, structure: str) -> bool:
 def refusal(structure: str, case: LossCase) -> str | None:
     """Why this structure does not carry this loss; None where it does."""
     for (name, over), sentence in REFUSALS.items():
-        if name in (structure, "*") and over == case.over and not (name == "*" and OWN.get(structure) == over):
+        kind = structure.split(",")[0]
+        if name in (kind, "*") and over == case.over and OVER.get(kind) != over:
             return sentence
     return None
 
@@ -606,13 +679,18 @@ def references(world: World, case: LossCase, pick: random.Random, partial: bool)
     if world.covers is not None and case.over == "labels":
         chosen = [pick.choice(outputs) for outputs in world.outputs]
         return [[frozenset([k]) for k in world.covers(b, y)] for b, y in enumerate(chosen)], [torch.tensor(chosen)]
-    everything = frozenset(range(world.alphabet))
+    everything = frozenset(range(-1 if world.width else 0, world.alphabet))
     for b, outputs in enumerate(world.outputs):
         string = world.write(b, pick.choice(outputs)) if outputs else []
         hidden = [partial and pick.random() < 0.4 for _ in string]
         wanted.append([everything if h else frozenset([k]) for k, h in zip(string, hidden, strict=True)])
     known = [[next(iter(s)) if len(s) == 1 else -100 for s in row] for row in wanted]
     forms: list[object] = [known, [torch.tensor(row, dtype=torch.int64) for row in known]]
+    if world.width:
+        tensor = torch.full((len(known), world.width), pick.choice([-1, -100]))
+        for b, row in enumerate(known):
+            tensor[b, : len(row)] = torch.tensor(row, dtype=torch.int64)
+        return wanted, [*forms, tensor, tensor.int(), tensor.numpy()]
     width = max(map(len, known), default=0)
     ends_known = all(row[-1:] != [-100] for row in known)  # in a tensor an unknown label at the end would be padding
     if world.aligned:

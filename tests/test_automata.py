@@ -60,6 +60,18 @@ LOSSES = {
     "smith-waterman matrix": sl.SmithWaterman(
         substitution=torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).fill_diagonal_(-2), cap=4
     ),
+    "affine edit": sl.EditDistance(gap_open=2, gap_extend=0.5),
+    "affine edit cap 3": sl.EditDistance(1.5, gap_open=1.25, gap_extend=1, cap=3),
+    "affine edit matrix": sl.EditDistance(
+        torch.rand(4, 4, generator=torch.Generator().manual_seed(2)), gap_open=0.7, gap_extend=0.2
+    ),
+    "affine smith-waterman": sl.SmithWaterman(gap_open=1.5, gap_extend=0.25),
+    "affine smith-waterman cap 3": sl.SmithWaterman(gap_open=1.5, gap_extend=0.25, cap=3),
+    "affine smith-waterman matrix": sl.SmithWaterman(
+        substitution=torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).fill_diagonal_(-2),
+        gap_open=0.5,
+        gap_extend=0.5,
+    ),
     "unigram": sl.NGram(1),
     "bigram": sl.NGram(2),
     "trigram": sl.NGram(3, smoothing=0.5),
@@ -193,6 +205,62 @@ def test_parasail_agrees_on_ten_thousand_pairs() -> None:
         y, r = (generator.integers(0, 5, generator.integers(1, 20)) for _ in range(2))
         strings = ("".join(alphabet[i] for i in x) for x in (y, r))
         assert loss.distance(y, r) == -parasail.sw(*strings, 1, 1, matrix).score
+
+
+def test_parasail_agrees_on_ten_thousand_pairs_with_affine_gaps() -> None:
+    generator = np.random.default_rng(2)
+    alphabet = "ACGTN"
+    scores = generator.integers(-4, 1, (5, 5))
+    scores = np.minimum(scores, scores.T)
+    np.fill_diagonal(scores, generator.integers(2, 6, 5))
+    matrix = parasail.matrix_create(alphabet, 1, -1)
+    for i, j in np.ndindex(5, 5):
+        matrix[i, j] = scores[i, j]
+    for n in range(10_000):
+        opens = int(generator.integers(1, 8))
+        extends = int(generator.integers(1, opens + 1))
+        costs = torch.from_numpy(-scores).double()
+        loss = (sl.SmithWaterman if n % 5 else sl.EditDistance)(substitution=costs, gap_open=opens, gap_extend=extends)
+        y, r = (generator.integers(0, 5, generator.integers(1, 20)) for _ in range(2))
+        strings = ["".join(alphabet[i] for i in x) for x in (y, r)]
+        search = parasail.sw if n % 5 else parasail.nw
+        assert loss.distance(y, r) == -search(*strings, opens, extends, matrix).score
+        assert cost_of(loss.align([y], [r])[0].tolist(), y, r, -scores, opens, extends, n % 5 > 0) == loss.distance(
+            y, r
+        )
+
+
+def cost_of(partners, y, r, costs, opens: float, extends: float, local: bool) -> float:
+    """What an alignment costs, gap after gap."""
+    pairs = [(i, j) for i, j in enumerate(partners) if j >= 0]
+    total = float(sum(costs[r[j], y[i]] for i, j in pairs))
+    for (i, j), (k, m) in itertools.pairwise(pairs if local else [(-1, -1), *pairs, (len(y), len(r))]):
+        total += sum(opens + (gap - 1) * extends for gap in (k - i - 1, m - j - 1) if gap)
+    return total
+
+
+def test_aligned_labels_are_the_lexicographically_smallest_of_least_cost() -> None:
+    loss = sl.EditDistance()
+    assert loss.align([[0, 0], []], [[0], [1, 2]]).tolist() == [[-1, 0], [-1, -1]]
+    assert loss.align([[0, 1]], [[-100, 1]]).tolist() == [[0, 1]]
+    assert sl.SmithWaterman().align([[0]], [[1]]).tolist() == [[-1]]
+    with pytest.raises(ValueError, match=r"y: got .*but wanted labels of at least 0"):
+        loss.align([[0, -100]], [[0, 1]])
+
+
+def test_affine_gaps_are_given_together_and_instead_of_linear_ones() -> None:
+    for settings_, sentence in (
+        ({"gap_open": 2}, "gap_extend: got None beside gap_open=2, but wanted both"),
+        ({"gap_open": 1, "gap_extend": 2}, "gap_extend: got 2, but wanted at most gap_open"),
+        ({"gap_open": 2, "gap_extend": 1, "deletion": 3}, "gap_open: got 2 beside insertion=1.0, deletion=3"),
+        ({"gap_open": -2, "gap_extend": -3}, "gap_open: got -2"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            sl.EditDistance(**settings_)
+    affine, linear = sl.EditDistance(gap_open=0.7, gap_extend=0.7), sl.EditDistance(1.0, 0.7, 0.7)
+    for y in itertools.product(range(2), repeat=4):
+        assert affine([y], [[0, 1, 1]]).item() == pytest.approx(linear([y], [[0, 1, 1]]).item())
+    assert "gap_open=0.7, gap_extend=0.7" in repr(affine)
 
 
 def test_state_counts_are_those_of_the_design() -> None:

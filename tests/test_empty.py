@@ -33,6 +33,7 @@ STRUCTURES: dict[str, tuple[Callable[[int, int], Structure], list[sl.Loss]]] = {
     ),
     "segmentation": (lambda B, T: sl.Segmentation(scores(B, 1, T)), [sl.BoundaryTolerance(1)]),
     "semi-Markov": (lambda B, T: sl.SemiMarkov(scores(B, T, 2)), [HAMMING]),
+    "alignment": (lambda B, T: sl.Alignment(scores(B, T, T + 2), -1.0), [sl.PairErrors()]),
     "factor graph": (graph, [*MACHINES, HAMMING]),
 }
 SIZES = [(name, 0, 3) for name in STRUCTURES] + [(name, 2, 0) for name in STRUCTURES if name != "segmentation"]

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SMALL = {
     "edit_distance_gradients": ["--seconds", "0.05"],
+    "proteins": ["--epochs", "1"],
     "snakes": ["--epochs", "1", "--images", "20"],
     "scene": ["--epochs", "2", "--seeds", "1", "--pictures", "100"],
 }

@@ -408,7 +408,9 @@ def test_what_is_no_tree_is_one_sentence() -> None:
         r"texts\[0\], line 2: got 'B S', but wanted `head -> tail tail : score`": lambda: sl.Forest.from_text(
             "S -> B\nB S"
         ),
-        r"texts\[0\], line 1: the score is 'x', but wanted at most 1e\+30, or -inf": lambda: sl.Forest.from_text("S -> : x"),
+        r"texts\[0\], line 1: the score is 'x', but wanted at most 1e\+30, or -inf": lambda: sl.Forest.from_text(
+            "S -> : x"
+        ),
         r"y: \[1, 1\] is no tree of example 0, from position 1 on": lambda: sl.Forest(
             [[[1, -1, -1], [0, 1, -1]]], torch.zeros(2)
         ).score(torch.tensor([[1, 1]])),

@@ -9,6 +9,7 @@ from structloss.losses import *  # noqa: F403
 from structloss.objectives import *  # noqa: F403
 from structloss.structures import (
     CTC,
+    Alignment,
     Allowed,
     Certificate,
     Chain,
@@ -31,6 +32,7 @@ __version__ = version("structloss")
 
 __all__ = [
     "CTC",
+    "Alignment",
     "Allowed",
     "Certificate",
     "Chain",

@@ -57,6 +57,53 @@ def smith_waterman_acceptor(cost: Floats, insertion: float, deletion: float) -> 
     )
 
 
+def affine_edit_acceptor(cost: Floats, gap_open: float, gap_extend: float) -> Acceptor:
+    """The edit distance where k labels inserted, or deleted, in a row cost gap_open + (k - 1) * gap_extend.
+
+    With i symbols of the reference behind, position 3 i comes after a pair or at the start, 3 i + 1 after an insertion
+    and 3 i + 2 after a deletion. Between two pairs insertions come first: no order of them costs less.
+    """
+    n, C = cost.shape
+    built = AcceptorBuilder(3 * n + 3, C)
+    built.start[0] = 0.0
+    built.stop[3 * n :] = 0.0
+    for i in range(n + 1):
+        _affine_moves(built, cost, i, 3 * i, gap_open, gap_extend)
+    return built.build()
+
+
+def affine_local_acceptor(cost: Floats, gap_open: float, gap_extend: float) -> Acceptor:
+    """As `smith_waterman_acceptor`, with affine gaps: positions 3 i - 2 to 3 i as 3 i to 3 i + 2 above, i from 1."""
+    n, C = cost.shape
+    built, end = AcceptorBuilder(3 * n + 2, C), 3 * n + 1
+    built.start[0] = built.stop[0] = built.stop[end] = 0.0
+    for c in range(C):
+        built.move(c, 0, 0, 0.0)
+        built.move(c, end, end, 0.0)
+        for i in range(n):
+            built.move(c, 0, 3 * i + 1, cost[i, c])
+            built.move(c, 3 * i + 1, end, 0.0)
+    for i in range(1, n + 1):
+        built.stop[3 * i - 2] = 0.0
+        _affine_moves(built, cost, i, 3 * i - 2, gap_open, gap_extend)
+    return built.build()
+
+
+def _affine_moves(
+    built: "AcceptorBuilder", cost: Floats, i: int, pair: int, gap_open: float, gap_extend: float
+) -> None:
+    """The moves from the three positions with i symbols of the reference behind, of which `pair` is the first."""
+    n, C = cost.shape
+    insertion, deletion = pair + 1, pair + 2
+    for c in range(C):
+        built.move(c, pair, insertion, gap_open)
+        built.move(c, insertion, insertion, gap_extend)
+        for source in (pair, insertion, deletion) if i < n else ():
+            built.move(c, source, pair + 3, cost[i, c])
+    for source in (pair, insertion, deletion) if i < n else ():
+        built.silent(source, deletion + 3, gap_extend if source == deletion else gap_open)
+
+
 class AcceptorBuilder:
     """Collects the moves of an acceptor and lays them out as arrays."""
 

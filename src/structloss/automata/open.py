@@ -47,11 +47,17 @@ class OpenAutomaton(ABC):
         self.weights = np.zeros((64, num_classes))
         self.final = np.zeros(64)
         self._explored = 0.0  # every string of so many labels was followed
+        self._within: dict[int, tuple[Floats, Floats]] = {}
         self._lock = threading.RLock()
 
     @abstractmethod
     def _expand(self, states: Ints, classes: Ints) -> None:
         """Fill in next_state and weights of these arcs, none of which is known, and add the states they lead to."""
+
+    @property
+    def held(self) -> threading.RLock:
+        """Whoever holds this is alone in finding states: `with machine.held:`."""
+        return self._lock
 
     @property
     def num_labels(self) -> int:
@@ -115,6 +121,35 @@ class OpenAutomaton(ABC):
         At least as low as the least, at least as high as the most sum of arcs and final weight; inf is outside.
         """
         raise NotImplementedError(f"beam: {type(self).__name__} has no bounds of the loss that is still to come")
+
+    def losses_within(self, length: int) -> tuple[Floats, Floats]:
+        """Bounds of what the rest of a string of at most `length` labels adds, of each state that is known.
+
+        (S,), at least as low as the least, and as high as the most, over strings that are inside; inf, as the least,
+        where none is. They are kept, and made for the states that are new.
+        """
+        with self._lock:
+            least, most = self._within.get(length, (np.zeros(0), np.zeros(0)))
+            if len(least) < self.num_states:
+                low, high = self._losses_within(len(least), length)
+                least, most = np.concatenate([least, low]), np.concatenate([most, high])
+                self._within[length] = least, most
+            return least, most
+
+    def _losses_within(self, first: int, length: int) -> tuple[Floats, Floats]:
+        """Those bounds of the states from `first` on; here by exploring all that so many labels reach."""
+        self.explore(length)
+        N, classes = self.num_states, np.unique(self.class_of)
+        following, weights = self.next_state[:N, classes], self.weights[:N, classes]
+        least, there = self.final[:N].copy(), (following >= 0)
+        most = np.where(np.isinf(least), -math.inf, least)
+        for _ in range(length):
+            low = np.where(there, weights + least[following], math.inf).min(1, initial=math.inf)
+            high = np.where(there, weights + most[following], -math.inf).max(1, initial=-math.inf)
+            if (low >= least).all() and (high <= most).all():
+                break
+            least, most = np.minimum(least, low), np.maximum(most, high)
+        return least[first:], most[first:]
 
     def levelled(self, strings: Sequence[Sequence[int]], length: int) -> LossAutomaton:
         """The machine of what `length` symbols write, symbol k writing the labels strings[k] (none, one or more).

@@ -1,5 +1,6 @@
 """Two machines for the same strings, made one."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -90,7 +91,13 @@ class ScaledAutomaton(OpenAutomaton):
         self.next_state[states, classes], self.weights[states, classes] = found, self.factor * weights
 
     def losses_to_go(self, states: Ints, length: int) -> tuple[Floats, Floats]:
-        least, most = self.machine.losses_to_go(states, length)
+        return self._bounds(*self.machine.losses_to_go(states, length))
+
+    def _losses_within(self, first: int, length: int) -> tuple[Floats, Floats]:
+        least, most = (x[first : self.num_states] for x in self.machine.losses_within(length))
+        return self._bounds(least, most)
+
+    def _bounds(self, least: Floats, most: Floats) -> tuple[Floats, Floats]:
         outside = least == np.inf  # every string is
         least, most = (self.factor * np.where(outside | (self.factor == 0), 0.0, x) for x in (least, most))
         return np.where(outside, np.inf, np.minimum(least, most)), np.where(outside, np.inf, np.maximum(least, most))
@@ -142,9 +149,18 @@ class SumAutomaton(OpenAutomaton):
         self.weights[states, classes] = self.factors[0] * weight_a + self.factors[1] * weight_b
 
     def losses_to_go(self, states: Ints, length: int) -> tuple[Floats, Floats]:
-        lowest, highest, outside = np.zeros(len(states)), np.zeros(len(states)), np.zeros(len(states), bool)
-        for i, (m, factor) in enumerate(zip(self.parts, self.factors, strict=True)):
-            least, most = m.losses_to_go(self.pairs[i, states], length)
+        return self._added_up([m.losses_to_go(self.pairs[i, states], length) for i, m in enumerate(self.parts)])
+
+    def _losses_within(self, first: int, length: int) -> tuple[Floats, Floats]:
+        own = self.pairs[:, first : self.num_states]
+        return self._added_up(
+            [tuple(x[s] for x in m.losses_within(length)) for s, m in zip(own, self.parts, strict=True)]
+        )
+
+    def _added_up(self, bounds: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+        """The bounds of the sum, from those of its parts."""
+        lowest, highest, outside = (np.zeros(len(bounds[0][0]), kind) for kind in (float, float, bool))
+        for factor, (least, most) in zip(self.factors, bounds, strict=True):
             outside |= least == np.inf  # every string is outside this part, and so outside the sum
             if factor:
                 least, most = (factor * np.where(least == np.inf, 0.0, x) for x in (least, most))

@@ -38,6 +38,7 @@ class RationalAutomaton(OpenAutomaton):
             np.zeros((room, len(start))), np.arange(room + 1), np.zeros(room * width, np.int64), table_for(room)
         )
         self._vectors.vector[0] = start
+        self._totals: dict[int, tuple[Floats, Floats]] = {}  # see `_losses_within`
         self._expand(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
     @property
@@ -72,6 +73,17 @@ class RationalAutomaton(OpenAutomaton):
             least, most = (self._matrices @ least).min(0), (self._matrices @ most).max(0)
         vectors = self._vectors.vector[states]
         return self._loss(vectors @ most), self._loss(vectors @ least)
+
+    def _losses_within(self, first: int, length: int) -> tuple[Floats, Floats]:
+        if length not in self._totals:
+            least, most = self._stop, self._stop
+            lowest, highest = least, most
+            for _ in range(length):
+                least, most = (self._matrices @ least).min(0), (self._matrices @ most).max(0)
+                lowest, highest = np.minimum(lowest, least), np.maximum(highest, most)
+            self._totals[length] = lowest, highest
+        vectors, (lowest, highest) = self._vectors.vector[first : self.num_states], self._totals[length]
+        return self._loss(vectors @ highest), self._loss(vectors @ lowest)
 
 
 def observable(matrices: Floats, stop: Floats) -> Floats:

@@ -83,6 +83,7 @@ class TropicalAutomaton(OpenAutomaton):
         self._stop = np.empty(len(acceptor.start))  # what it costs to stop at a position
         subsumption.silent_stops(acceptor, self._stop)
         self.entries = _with_room(_NO_STATES, 0, 0, len(self.final), 4 * len(self.final) + len(self._stop))
+        self._worst: dict[int, Floats] = {}  # see `_losses_within`
         self._expand(_NONE, _NONE)
 
     @property
@@ -114,6 +115,15 @@ class TropicalAutomaton(OpenAutomaton):
         worst = np.empty((length + 1, len(self._stop)))
         subsumption.worst_completions(self.acceptor, length, worst)
         return self._least(states, self._limits.completion[0]), self._least(states, worst[length])
+
+    def _losses_within(self, first: int, length: int) -> tuple[Floats, Floats]:
+        states = np.arange(first, self.num_states)
+        if length not in self._worst:
+            worst = np.full((length + 1, len(self._stop)), math.inf)
+            if math.isinf(self.cap):  # else the cap is the most
+                subsumption.worst_completions(self.acceptor, length, worst)
+            self._worst[length] = worst.max(0)
+        return self._least(states, self._limits.completion[0]), self._least(states, self._worst[length])
 
 
 def edit_limits(acceptor: Acceptor, insertion: float, deletion: float) -> Limits:

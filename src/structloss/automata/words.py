@@ -162,3 +162,9 @@ class WordAutomaton(OpenAutomaton):
         least, highest = (np.stack(x) for x in zip(*bounds, strict=True))
         counted = np.where((node > 0) & (node < self._lost), self._cost[inner], 0.0)
         return least.min(0) - counted, highest.max(0) - counted
+
+    def _losses_within(self, first: int, length: int) -> tuple[Floats, Floats]:
+        inner, node = self._places[first : self.num_states].T
+        least, most = self._words.losses_within(1 + length * (1 + max(map(len, self._reader.whole))))
+        counted = np.where((node > 0) & (node < self._lost), self._cost[inner], 0.0)
+        return least[inner] - counted, most[inner] - counted

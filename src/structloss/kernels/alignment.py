@@ -1,7 +1,7 @@
 """Alignments of two strings: their least costs, by dynamic programming.
 
-Costs: of aligning a symbol of the reference with one of the answer, of inserting a symbol that the reference lacks, and
-of deleting one that the answer lacks.
+Costs: of aligning a symbol of the reference with one of the answer, of inserting symbols that the reference lacks, and
+of deleting some that the answer lacks.
 """
 
 from typing import NamedTuple
@@ -10,6 +10,7 @@ import numpy as np
 
 from structloss.kernels.checks import UNKNOWN
 from structloss.kernels.compile import exact_helper, exact_kernel
+from structloss.kernels.pairs import Scores, Sizes, walks
 from structloss.kernels.types import Array, Ints
 
 
@@ -19,6 +20,15 @@ class Pairs(NamedTuple):
     match: float
     substitution: float
     table: Array  # (K, K), by the reference's label, then the answer's; of size 0 where the two numbers say it all
+
+
+class Gaps(NamedTuple):
+    """The cost of the first of several labels that are inserted in a row, of each further one; and of deletions."""
+
+    first_insertion: float
+    next_insertion: float
+    first_deletion: float
+    next_deletion: float
 
 
 @exact_helper
@@ -41,24 +51,53 @@ def pair_costs(pairs: Pairs, reference: Ints, label: int, out: Array) -> None:
 
 
 @exact_kernel
-def least_cost(y: Ints, reference: Ints, pairs: Pairs, insertion: float, deletion: float, local: bool) -> float:
+def least_cost(y: Ints, reference: Ints, pairs: Pairs, gaps: Gaps, local: bool) -> float:
     """The least cost of turning the reference (n, m), any of m labels at each place, into y: the edit distance.
 
-    `local`: of aligning some stretch of y with some stretch of the reference, 0 for none at all: Smith-Waterman.
+    `local`: of aligning some stretch of y with some stretch of the reference, 0 for none at all: Smith-Waterman. Row by
+    row of y, with the least costs of what ends in an insertion and in a deletion beside those of all (Gotoh 1982).
     """
     n, least = reference.shape[0], 0.0
-    row, pair = np.zeros(n + 1), np.empty(n)
-    for j in range(0 if local else n + 1):
-        row[j] = j * deletion
+    first_insertion, next_insertion, first_deletion, next_deletion = gaps
+    row, inserted, pair = np.zeros(n + 1), np.full(n + 1, np.inf), np.empty(n)
+    for j in range(0 if local else n):
+        row[j + 1] = first_deletion + j * next_deletion
     for i in range(y.shape[0]):
         pair_costs(pairs, reference, y[i], pair)
         diagonal = row[0]
-        row[0] += 0.0 if local else insertion
+        inserted[0] = min(row[0] + first_insertion, inserted[0] + next_insertion)
+        row[0] = 0.0 if local else inserted[0]
+        deleted = row[0] + first_deletion
         for j in range(n):
-            best = min(diagonal + pair[j], row[j] + deletion, row[j + 1] + insertion)
-            if local:
-                best = min(best, 0.0)
-                least = min(least, best)
+            opened, extended = row[j + 1] + first_insertion, inserted[j + 1] + next_insertion
+            inserted[j + 1] = opened if opened < extended else extended
+            best = diagonal + pair[j]
+            best = inserted[j + 1] if inserted[j + 1] < best else best
+            best = 0.0 if local and best > 0.0 else best
+            best = deleted if deleted < best else best  # what waits for the column before comes last
+            opened, extended = best + first_deletion, deleted + next_deletion
+            deleted = opened if opened < extended else extended
+            least = best if best < least else least
             diagonal = row[j + 1]
             row[j + 1] = best
     return least if local else float(row[n])
+
+
+@exact_kernel
+def alignment(y: Ints, reference: Ints, pairs: Pairs, gaps: Gaps, local: bool, partners: Ints) -> None:
+    """partners (1, 1, len(y)) = of each label of y the place in the reference that it is aligned with, -1 for none.
+
+    Of several alignments of least cost the lexicographically smallest: `kernels.pairs`, of negative costs.
+    """
+    n, m = y.shape[0], reference.shape[0]
+    scores = Scores(
+        np.empty((1, n, m)), np.full((1, n), -gaps.first_insertion), np.full((1, n), -gaps.next_insertion),
+        np.full((1, m), -gaps.first_deletion), np.full((1, m), -gaps.next_deletion), np.zeros((1, 1)),
+    )  # fmt: skip
+    for i in range(n):
+        pair_costs(pairs, reference, y[i], scores.match[0, i])
+        for j in range(m):
+            scores.match[0, i, j] *= -1.0
+    one, nothing = np.ones(1, np.int64), np.empty((1, 1, 0))
+    sizes = Sizes(one * n, one * m, one * n, -one, local)
+    walks(0, 1, scores, sizes, None, 1, nothing, np.empty((1, 1)), partners)

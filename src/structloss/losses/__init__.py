@@ -11,7 +11,9 @@ from structloss.losses.hamming import Hamming
 from structloss.losses.local import LocalLoss
 from structloss.losses.machine import MachineLoss
 from structloss.losses.ngram import NGram
+from structloss.losses.pairs import PairErrors
 from structloss.losses.rational import RationalLoss
+from structloss.losses.references import without_padding
 from structloss.losses.tropical import TropicalLoss
 from structloss.losses.word_errors import WordErrors
 
@@ -30,6 +32,7 @@ __all__ = [
     "Loss",
     "MachineLoss",
     "NGram",
+    "PairErrors",
     "RationalLoss",
     "SmithWaterman",
     "TropicalLoss",
@@ -37,4 +40,5 @@ __all__ = [
     "cache_info",
     "clear_cache",
     "set_cache_limit",
+    "without_padding",
 ]

@@ -3,20 +3,26 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.automata.acceptors import edit_acceptor, smith_waterman_acceptor
+from structloss.automata.acceptors import (
+    affine_edit_acceptor,
+    affine_local_acceptor,
+    edit_acceptor,
+    smith_waterman_acceptor,
+)
 from structloss.automata.automaton import MAX_STATES
 from structloss.automata.tropical import edit_limits, open_limits
-from structloss.kernels.alignment import Pairs, least_cost
+from structloss.kernels.alignment import Gaps, Pairs, alignment, least_cost
 from structloss.kernels.subsumption import Acceptor, Limits
 from structloss.losses.acceptor import AcceptorLoss
-from structloss.losses.numbers import check_at_least_zero
-from structloss.losses.references import UNKNOWN, String
+from structloss.losses.numbers import as_number, check_at_least_zero
+from structloss.losses.references import UNKNOWN, Labels, String, as_strings
 
 
 class AlignmentLoss(AcceptorLoss):
@@ -32,13 +38,30 @@ class AlignmentLoss(AcceptorLoss):
         deletion: float,
         cap: float | None,
         max_states: int,
+        gap_open: float | None,
+        gap_extend: float | None,
     ) -> None:
         super().__init__(cap, max_states)
-        if not (match <= 0 and math.isfinite(match)):
+        self.match = as_number(match, "match", "a finite number of at most 0")
+        if not (self.match <= 0 and math.isfinite(self.match)):
             raise ValueError(f"match: got {match!r}, but wanted a finite number of at most 0")
-        self.match = float(match)
         self.insertion = check_at_least_zero(insertion, "insertion")
         self.deletion = check_at_least_zero(deletion, "deletion")
+        self.affine = gap_open is not None
+        if (gap_open is None) != (gap_extend is None):
+            raise ValueError(f"gap_extend: got {gap_extend} beside gap_open={gap_open}, but wanted both, or neither")
+        if gap_open is not None and gap_extend is not None:
+            if (self.insertion, self.deletion) != (1.0, 1.0):
+                raise ValueError(
+                    f"gap_open: got {gap_open} beside insertion={insertion}, deletion={deletion}, which it replaces; "
+                    "wanted one or the other"
+                )
+            opens, extends = check_at_least_zero(gap_open, "gap_open"), check_at_least_zero(gap_extend, "gap_extend")
+            if extends > opens:
+                raise ValueError(f"gap_extend: got {gap_extend}, but wanted at most gap_open, {gap_open}")
+            self.gaps = Gaps(opens, extends, opens, extends)
+        else:
+            self.gaps = Gaps(self.insertion, self.insertion, self.deletion, self.deletion)
         self.substitution: float | NDArray[np.float64]
         if isinstance(substitution, Tensor):
             if substitution.dim() != 2 or substitution.shape[0] != substitution.shape[1]:
@@ -48,6 +71,12 @@ class AlignmentLoss(AcceptorLoss):
                 raise ValueError("substitution: got an entry that is infinite or NaN, but wanted finite costs")
         else:
             self.substitution = check_at_least_zero(substitution, "substitution")
+
+    @property
+    def _shown_gaps(self) -> str:
+        if self.affine:
+            return f"gap_open={self.gaps.first_insertion}, gap_extend={self.gaps.next_insertion}"
+        return f"insertion={self.insertion}, deletion={self.deletion}"
 
     @property
     def pairs(self) -> Pairs:
@@ -68,16 +97,40 @@ class AlignmentLoss(AcceptorLoss):
 
     def uncapped(self, y: String, reference: String) -> float:
         sets = self._checked(reference, int(y.max(initial=0)))
-        return float(least_cost(y, sets, self.pairs, self.insertion, self.deletion, self.local))
+        return float(least_cost(y, sets, self.pairs, self.gaps, self.local))
+
+    def align(self, y: Labels, reference: Labels) -> Tensor:
+        """Who pairs with whom: of each label of y the place of its partner in the reference, -1 for none, (B, T).
+
+        Of several alignments of least cost the lexicographically smallest. A cap plays no part in it.
+
+        Example:
+            >>> import structloss as sl
+            >>> sl.EditDistance().align([[0, 1, 2]], [[1, 2, 2, 2]])
+            tensor([[-1,  0,  1]])
+            >>> sl.SmithWaterman().align([[3, 0, 1, 2]], [[0, 1, 2, 4, 4]])
+            tensor([[-1,  0,  1,  2]])
+        """
+        answers = as_strings(y, len(y), "y")
+        partners = torch.full((len(answers), max(map(len, answers), default=0)), -1)
+        for own, r, out in zip(answers, as_strings(reference, len(answers)), partners.numpy(), strict=True):
+            if own.ndim > 1 or (own < 0).any():
+                raise ValueError(f"y: got {own.tolist()!r:.60}, but wanted labels of at least 0")
+            sets = self._checked(r, int(own.max(initial=0)))
+            alignment(own, sets, self.pairs, self.gaps, self.local, out[None, None, : len(own)])
+        return partners
 
     @property
     @abstractmethod
-    def acceptor(self) -> Callable[..., Any]:
-        """The acceptor of all answers, from the costs of pairs (n, C), of insertion and of deletion."""
+    def acceptors(self) -> tuple[Callable[..., Acceptor], Callable[..., Acceptor]]:
+        """Of all answers: from the costs of pairs (n, C), of insertion and of deletion; and from those of gaps."""
 
     def acceptor_of(self, reference: String, num_labels: int) -> tuple[Acceptor, NDArray[np.int64]]:
         class_of, columns = self._columns(reference, num_labels)
-        return self.acceptor(columns, self.insertion, self.deletion), class_of
+        linear, affine = self.acceptors
+        if self.affine:
+            return affine(columns, self.gaps.first_insertion, self.gaps.next_insertion), class_of
+        return linear(columns, self.insertion, self.deletion), class_of
 
     def _columns(self, reference: String, num_labels: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Labels that cost the same everywhere are one class: class_of (K,), and the costs of a class (n, C).
@@ -116,6 +169,9 @@ class EditDistance(AlignmentLoss, name="edit"):
         max_states: raise `TooManyStatesError` rather than build a larger machine.
         normalize: divide by the number of the reference's labels, or by 1 where it has none: an error rate. The cap
             counts errors, before that.
+        gap_open, gap_extend: affine costs, in place of `insertion` and `deletion`: k labels that are inserted in a row,
+            or deleted, cost gap_open + (k - 1) * gap_extend. With both equal to c it is insertion=deletion=c. They are
+            given together, gap_extend at most gap_open. Their machine is some times larger.
 
     The direct definition costs the product of the two lengths; the machine is exact, and without a cap exponential in
     the worst case.
@@ -132,10 +188,10 @@ class EditDistance(AlignmentLoss, name="edit"):
     """
 
     local = False
-    acceptor = staticmethod(edit_acceptor)
+    acceptors = edit_acceptor, affine_edit_acceptor
 
     def limits(self, acceptor: Acceptor) -> Limits:
-        if np.min(self.substitution) < 0:
+        if self.affine or np.min(self.substitution) < 0:
             return open_limits(acceptor)
         return edit_limits(acceptor, self.insertion, self.deletion)
 
@@ -147,14 +203,16 @@ class EditDistance(AlignmentLoss, name="edit"):
         cap: float | None = None,
         max_states: int = MAX_STATES,
         normalize: bool = False,
+        gap_open: float | None = None,
+        gap_extend: float | None = None,
     ) -> None:
-        super().__init__(0.0, substitution, insertion, deletion, cap, max_states)
+        super().__init__(0.0, substitution, insertion, deletion, cap, max_states, gap_open, gap_extend)
         self.normalize = normalize
 
     def __repr__(self) -> str:
         return (
-            f"EditDistance(substitution={_shown(self.substitution)}, insertion={self.insertion}, "
-            f"deletion={self.deletion}, cap={self.cap}{', normalize=True' if self.normalize else ''})"
+            f"EditDistance(substitution={_shown(self.substitution)}, {self._shown_gaps}, cap={self.cap}"
+            f"{', normalize=True' if self.normalize else ''})"
         )
 
 
@@ -168,7 +226,7 @@ class SmithWaterman(AlignmentLoss, name="smith-waterman"):
     Args:
         match: the cost of a right label, at most 0.
         substitution: the cost of a wrong one, or (K, K) costs, whose diagonal then replaces `match`.
-        insertion, deletion, cap, max_states: as for `EditDistance`.
+        insertion, deletion, cap, max_states, gap_open, gap_extend: as for `EditDistance`.
 
     Example:
         >>> import structloss as sl
@@ -177,7 +235,7 @@ class SmithWaterman(AlignmentLoss, name="smith-waterman"):
     """
 
     local = True
-    acceptor = staticmethod(smith_waterman_acceptor)
+    acceptors = smith_waterman_acceptor, affine_local_acceptor
 
     def __init__(
         self,
@@ -187,13 +245,15 @@ class SmithWaterman(AlignmentLoss, name="smith-waterman"):
         deletion: float = 1.0,
         cap: float | None = None,
         max_states: int = MAX_STATES,
+        gap_open: float | None = None,
+        gap_extend: float | None = None,
     ) -> None:
-        super().__init__(match, substitution, insertion, deletion, cap, max_states)
+        super().__init__(match, substitution, insertion, deletion, cap, max_states, gap_open, gap_extend)
 
     def __repr__(self) -> str:
         return (
-            f"SmithWaterman(match={self.match}, substitution={_shown(self.substitution)}, insertion={self.insertion}, "
-            f"deletion={self.deletion}, cap={self.cap})"
+            f"SmithWaterman(match={self.match}, substitution={_shown(self.substitution)}, {self._shown_gaps}, "
+            f"cap={self.cap})"
         )
 
 

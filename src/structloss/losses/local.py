@@ -23,8 +23,9 @@ class LocalLoss(Loss):
 
     .. math:: L(y, r) = \sum_i \text{cost}_i(y_i)
 
-    A structure adds the costs to its scores. `over` says what a place is: "labels", where a position has a label, or
-    "boundaries", where a segment has the frame it starts at. To write your own, write `costs_of` and `__call__`.
+    A structure adds the costs to its scores. `over` says what a place is: "labels", where a position has a label,
+    "boundaries", where a segment has the frame it starts at, or "pairs", where a position has a partner (the last
+    choice is none). To write your own, write `costs_of` and `__call__`.
     """
 
     reads_strings = False

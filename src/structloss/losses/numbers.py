@@ -6,13 +6,23 @@ from collections.abc import Sequence
 
 def check_number(value: float, name: str, wanted: str = "a finite number") -> float:
     """A finite number, or a ValueError that says what was wanted."""
+    value = as_number(value, name, wanted)
     if not math.isfinite(value):
         raise ValueError(f"{name}: got {value!r}, but wanted {wanted}")
-    return float(value)
+    return value
+
+
+def as_number(value: float, name: str, wanted: str) -> float:
+    """What is one number, as a float; a TypeError for a tensor of several, a text or None."""
+    try:
+        return float(value + 0)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name}: got {value!r:.60}, but wanted {wanted}") from None
 
 
 def check_at_least_zero(value: float, name: str) -> float:
     """A finite number of at least 0, or a ValueError."""
+    value = as_number(value, name, "a finite number of at least 0")
     if not value >= 0:
         raise ValueError(f"{name}: got {value!r}, but wanted a finite number of at least 0")
     return check_number(value, name, "a finite number of at least 0")
@@ -20,8 +30,9 @@ def check_at_least_zero(value: float, name: str) -> float:
 
 def check_cap(cap: float | None) -> float | None:
     """A finite number of at least 0, or None; otherwise a ValueError."""
-    if cap is not None and not (cap >= 0 and math.isfinite(cap)):
-        raise ValueError(f"cap: got {cap!r}, but wanted a finite number of at least 0, or None")
+    wanted = "a finite number of at least 0, or None"
+    if cap is not None and not (as_number(cap, "cap", wanted) >= 0 and math.isfinite(cap)):
+        raise ValueError(f"cap: got {cap!r}, but wanted {wanted}")
     return cap
 
 

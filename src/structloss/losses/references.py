@@ -34,6 +34,7 @@ __all__ = [
     "as_strings",
     "check_labels",
     "is_sets",
+    "without_padding",
 ]  # fmt: skip
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -160,10 +161,38 @@ def as_padded(labels: Labels, name: str, device: torch.device | None = None) -> 
     return padded.to(device), lengths
 
 
+def without_padding(targets: Tensor, target_lengths: Tensor | Sequence[int]) -> list[Tensor]:
+    """References from targets as torch's `ctc_loss` takes them: a list of labels (n,) for each example.
+
+    Args:
+        targets: integers (B, U), of which only the first target_lengths[b] of each row are read, whatever the padding
+            is; or (sum of the lengths,), one target after another.
+        target_lengths: (B,).
+
+    Example:
+        >>> import torch, structloss as sl
+        >>> sl.without_padding(torch.tensor([[3, 1, 2], [2, 0, 0]]), [3, 1])
+        [tensor([3, 1, 2]), tensor([2])]
+    """
+    if not isinstance(targets, Tensor) or targets.dim() not in (1, 2) or targets.dtype not in _INTEGERS:
+        raise TypeError(f"targets: got {targets!r:.60}, but wanted a tensor of integers, (B, U) or in one row")
+    sizes = [int(n) for n in target_lengths]
+    if targets.dim() == 1:
+        if min(sizes, default=0) < 0 or sum(sizes) != len(targets):
+            raise ValueError(f"target_lengths: got a sum of {sum(sizes)}, but targets has {len(targets)} labels")
+        return list(targets.split(sizes))
+    batch, width = targets.shape
+    if len(sizes) != batch or not all(0 <= n <= width for n in sizes):
+        raise ValueError(f"target_lengths: got {sizes!r:.60}, but wanted {batch} lengths from 0 to {width}")
+    return [row[:n] for row, n in zip(targets, sizes, strict=True)]
+
+
 def as_rows(labels: Labels, sizes: Tensor, width: int, name: str, of: str | None = None) -> tuple[Tensor, bool]:
     """Rows (B, width) of a tensor, or of lists of each example's size, padded with -1; and whether they were lists."""
     padded, own = as_padded(labels, name, sizes.device)
-    if own is not None and own.shape == sizes.shape:
+    if own is not None:
+        if len(own) != len(sizes):
+            raise ValueError(f"{name}: got {len(own)} sequences, but the batch has {len(sizes)}")
         if (own != sizes).any():
             b = int((own != sizes).int().argmax())
             got, size = int(own[b]), int(sizes[b])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from structloss.kernels.alignment import Pairs, least_cost
+from structloss.kernels.alignment import Gaps, Pairs, least_cost
 from structloss.kernels.compile import exact_kernel
 from structloss.kernels.types import Array, Ints
 
@@ -10,9 +10,7 @@ EDIT, LOCAL, BIGRAM = 0, 1, 2  # which loss
 
 
 @exact_kernel
-def enumerate_strings(
-    potentials: Array, reference: Ints, kind: int, pairs: Pairs, insertion: float, deletion: float, Q: Array
-) -> None:
+def enumerate_strings(potentials: Array, reference: Ints, kind: int, pairs: Pairs, gaps: Gaps, Q: Array) -> None:
     """Q = Q_w for potentials (T, K, K), from the sum over all K**T strings.
 
     For bigrams the table of `pairs` says how often each is in the reference, and a string with none in common is
@@ -32,7 +30,7 @@ def enumerate_strings(
                 product += pairs.table[previous, y[t]]
             previous = y[t]
         if kind != BIGRAM:
-            score += least_cost(y, reference, pairs, insertion, deletion, kind == LOCAL)
+            score += least_cost(y, reference, pairs, gaps, kind == LOCAL)
         else:
             score -= np.log(product)
         if kind != BIGRAM or product > 0:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from structloss.automata import TooManyStatesError
 from structloss.automata.automaton import MAX_STATES
-from structloss.kernels.alignment import Pairs
+from structloss.kernels.alignment import Gaps, Pairs
 from structloss.losses import EditDistance, NGram, SmithWaterman
 from structloss.losses.cache import clear_cache
 from structloss.losses.edit import AlignmentLoss
@@ -149,12 +149,12 @@ def naive(loss: MachineLoss) -> Gradient:
         wanted, Q = np.array(reference), np.zeros_like(potentials)
         if isinstance(loss, AlignmentLoss):
             kind = EDIT if isinstance(loss, EditDistance) else LOCAL
-            pairs, insertion, deletion = loss.pairs, loss.insertion, loss.deletion
+            pairs, gaps = loss.pairs, loss.gaps
         else:
-            kind, insertion, deletion = BIGRAM, 0.0, 0.0
+            kind, gaps = BIGRAM, Gaps(0.0, 0.0, 0.0, 0.0)
             pairs = Pairs(0.0, 0.0, np.zeros((ALPHABET, ALPHABET)))
             np.add.at(pairs.table, (wanted[:-1], wanted[1:]), 1.0)
-        enumerate_strings(potentials, wanted[:, None], kind, pairs, insertion, deletion, Q)
+        enumerate_strings(potentials, wanted[:, None], kind, pairs, gaps, Q)
         return Q
 
     return gradient

@@ -10,6 +10,7 @@ from structloss.structures.factor_graph.builder import FactorGraphBuilder
 from structloss.structures.factor_graph.factor_graph import FactorGraph
 from structloss.structures.factor_graph.relaxation import Certificate
 from structloss.structures.graph.lattice import Lattice
+from structloss.structures.pairs.alignment import Alignment
 from structloss.structures.segments.segmentation import Segmentation
 from structloss.structures.segments.semi_markov import SemiMarkov
 from structloss.structures.trees.constituency import ConstituencyTree
@@ -18,6 +19,7 @@ from structloss.structures.trees.forest import Forest
 
 __all__ = [
     "CTC",
+    "Alignment",
     "Allowed",
     "Certificate",
     "Chain",

@@ -40,6 +40,17 @@ class Sums(NamedTuple):
     cost_class: NDArray[np.int64]  # (B, L, K), choices of equal cost share a class
     next_state: NDArray[np.int32]  # (B, L, C * V), entry c * size + v: the value after a choice of class c, or -1
 
+    def following(self) -> NDArray[np.int16]:
+        """Which value of the next position is left of each value after each choice, or -1: (B, L, V, K)."""
+        (batch, positions, _), choices = self.next_state.shape, self.cost_class.shape[2]
+        found = np.full((batch, positions, int(self.sizes.max(initial=1)), choices), -1, np.int16)
+        for b, level in np.ndindex(batch, positions):
+            size = int(self.sizes[b, level])
+            found[b, level, :size] = self.next_state[b, level][
+                self.cost_class[b, level] * size + np.arange(size)[:, None]
+            ]
+        return found
+
 
 def sums_of(costs: Tensor, lengths: Tensor, most: int, what: str) -> Sums:
     """The sums of costs (B, L, K), one choice at each of lengths (B,) positions; raise where they are more than `most`.

@@ -1,6 +1,7 @@
 """CTC: a label or a blank for each frame, and the string that is left without repeats and blanks."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,18 +9,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from structloss.automata import OpenAutomaton
 from structloss.kernels import ctc
 from structloss.kernels.types import Array
 from structloss.kernels.workers import map_in_threads, run
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import Labels, String, as_positions
+from structloss.structures.base import Found
+from structloss.structures.chain import ctc_maxima, ctc_strings, native_engine
 from structloss.structures.chain.linear import LinearChain
 from structloss.structures.chain.machines import MachineBatch, Source
 from structloss.structures.chain.native_engine import raise_for
 from structloss.structures.chain.parts import Parts
 from structloss.structures.chain.writers import Collapse
-from structloss.structures.checks import at_least_float32, check_floating
+from structloss.structures.checks import at_least_float32, check_count, check_floating
 from structloss.structures.derivatives import Solve, known
 
 Ints = NDArray[np.int64]
@@ -38,9 +42,11 @@ class CTC(LinearChain):
     exactly, without an n-best list.
 
     With C labels and S states of the loss machine, `log_partition()` of an augmented CTC and `expected()` cost
-    T * S * C in the native engine, as the label before is summed out; every other operation on an augmented CTC, and
-    the torch engine, walk the whole product, T * S * C * C; so do sums where scale * loss spans more than 200 nats or
-    some string is outside the loss, with the same result. `given(reference).log_partition()` costs T * (2n + 1).
+    T * S * C in the native engine, as the label before is summed out. `max()` and `argmax()` search: they leave out
+    what is proved not to be best, and find the states of the machine as they come to them, at most T * S * C. Every
+    other operation on an augmented CTC, and the torch engine, walk the whole product, T * S * C * C; so do sums where
+    scale * loss spans more than 200 nats or some string is outside the loss, and maxima with two losses, with the same
+    result. `given(reference).log_partition()` and its `max()` cost T * (2n + 1).
 
     Args:
         log_probs: floating-point (B, T, C). They need not be normalised: log_partition() is what they sum up to.
@@ -81,7 +87,10 @@ class CTC(LinearChain):
                 string = np.where(blank, -1, string)
                 strings[b] = np.take_along_axis(string, np.argsort(string < 0, axis=1, kind="stable"), 1)
             elif blank.any():
-                raise ValueError(f"reference: reference[{b}] has the blank, {self._blank}; wanted labels without it")
+                raise ValueError(
+                    f"reference: reference[{b}] has the blank, {self._blank}; wanted labels without it; padding is -1 "
+                    "or -100 at the end of a row, or take lists: structloss.without_padding(targets, target_lengths)"
+                )
         return strings
 
     def _compile(self, batch: MachineBatch) -> None:
@@ -92,6 +101,71 @@ class CTC(LinearChain):
         source = machine.batch.source if machine is not None and self._native else None
         solve = None if machine is None or source is None else self._solve(source, machine.scale)
         return super()._log_partition() if solve is None else known(solve, [self._parts.unary])
+
+    def _machines_apart(self) -> tuple[Sequence[OpenAutomaton], float] | None:
+        """Each example's machine, which reads what paths write, and the scale; None where there are only products."""
+        machine = self._parts.machine
+        if machine is None or machine.batch.source is None or not self._native or torch.compiler.is_compiling():
+            return None
+        return machine.batch.open_machines(self.num_labels), machine.scale
+
+    def _best(self, k: int) -> Found:
+        apart = self._machines_apart() if k == 1 else None
+        if apart is None and k == 1 and self._parts.machine is None and self._native and not self._opaque:
+            return ctc_maxima.best_labels(self._parts.arrays.unary, self.lengths.numpy())
+        if apart is None:
+            return super()._best(k)
+        machine, (scores, *_), lengths = self._parts.machine, self._parts.arrays, self.lengths.numpy()
+        assert machine is not None
+        assert machine.batch.source is not None
+        loss, references = machine.batch.source
+        if isinstance(loss, Agreement) and _all_known(references):
+            return ctc_maxima.best_aligned(scores, lengths, references, self._blank)
+        return ctc_maxima.best(scores, lengths, *apart, self._blank)
+
+    def _score(self, choices: Tensor) -> Tensor:
+        apart = self._machines_apart()
+        if apart is None:
+            return super()._score(choices)
+        add = partial(ctc_maxima.add_losses, *apart, self._blank, self.lengths.numpy())
+        return native_engine.score(self._parts, choices, add)
+
+    def topk_strings(self, k: int, limit: int = 50_000) -> tuple[Tensor, list[list[list[int]]]]:
+        """The log-probabilities (k, B) of the k most probable different strings of each example, and these; exact.
+
+        A string is worth all paths that write it. Best first, of equals the lexicographically smaller string first;
+        -inf where there are fewer. The log-probabilities are differentiable. Best-first search over beginnings,
+        each with a bound on what any string is worth that begins so: the list is proved to be right, or there is an
+        error. Cost: T * C for each beginning that is continued, and T * C * C for the bounds, at most 256 labels being
+        told apart there.
+
+        Args:
+            k: how many strings.
+            limit: of the beginnings that are continued for an example; more are a ValueError.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> frames = torch.tensor([[[0.6, 0.4], [0.6, 0.4]]]).log()
+            >>> scores, strings = sl.CTC(frames).topk_strings(2)
+            >>> strings, scores.exp()[:, 0]  # the best path is two blanks, with 0.36
+            ([[[1], []]], tensor([0.6400, 0.3600]))
+        """
+        check_count(k, "k")
+        check_count(limit, "limit")
+        if self._parts.machine is not None:
+            raise NotImplementedError("topk_strings: a CTC with a loss has none; ask the CTC before augment or given")
+        rows = self._parts.unary.detach().cpu().numpy()  # type: ignore[union-attr]
+        found = [
+            ctc_strings.best_strings(row[:length], self._blank, k, limit)
+            for row, length in zip(rows, self.lengths.tolist(), strict=True)
+        ]
+        total = self.log_partition()
+        scores = []
+        for i in range(k):
+            exists = torch.tensor([i < len(strings) for strings in found], device=self.device)
+            own = self.given([strings[i] if i < len(strings) else () for strings in found]).log_partition()
+            scores.append(torch.where(exists, own - torch.where(exists, total, 0), -torch.inf))
+        return torch.stack(scores), [[list(string) for string in strings] for strings in found]
 
     def expected(self, loss: Loss, reference: Any) -> Tensor:
         """E[loss of what is written], exactly. (B,). Cost T * S * C."""
@@ -108,7 +182,7 @@ class CTC(LinearChain):
         """
         loss, references = source
         lengths, C = self.lengths.tolist(), self.num_labels
-        if isinstance(loss, Agreement) and all(r.ndim == 1 and (r >= 0).all() for r in references):
+        if isinstance(loss, Agreement) and _all_known(references):
             steps = 4 * C + 12 * (1 + max(map(len, references), default=0))
             return self._solved(ctc.alignments, steps, *_in_a_row(references, np.zeros(0, np.int64)), self._blank)
 
@@ -148,6 +222,11 @@ class CTC(LinearChain):
             return value, [gradient]
 
         return solve
+
+
+def _all_known(references: Sequence[String]) -> bool:
+    """Whether they are labels, none of which is unknown or one of a set."""
+    return all(r.ndim == 1 and (r >= 0).all() for r in references)
 
 
 def _in_a_row(parts: Sequence[Array], nothing: Array) -> tuple[Array, Ints]:

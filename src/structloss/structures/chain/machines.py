@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from structloss.automata import LossAutomaton
+from structloss.automata import LossAutomaton, OpenAutomaton
 from structloss.automata.automaton import MAX_STATES
 from structloss.automata.pairs import pair, weighted_sum
 from structloss.kernels.levels import Machines
@@ -38,6 +38,7 @@ class MachineBatch:
         self._make, self._size = make, size
         self.positions = positions  # T, at least the longest
         self.source = source
+        self._open: list[OpenAutomaton] | None = None
 
     @classmethod
     def of(cls, automata: Sequence[LossAutomaton], positions: int) -> Self:
@@ -48,6 +49,14 @@ class MachineBatch:
     def automata(self) -> tuple[LossAutomaton, ...]:
         """The machines; what the loss has not compiled before is compiled on all cores."""
         return tuple(map_in_threads(self._make, range(self._size), torch.get_num_threads()))
+
+    def open_machines(self, num_labels: int) -> list[OpenAutomaton]:
+        """The machines for strings of any length, where it is known what they are made of."""
+        if self._open is None:
+            assert self.source is not None
+            loss, references = self.source
+            self._open = [loss.open(r, num_labels, absolute=False) for r in references]
+        return self._open
 
     @cached_property
     def layout(self) -> Machines:

@@ -1,6 +1,7 @@
 """The chain by compiled kernels: CPU tensors in and out, values and first derivatives."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -212,14 +213,14 @@ class _Score(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, y: Tensor, unary: Maybe, table: Maybe, start: Maybe, end: Maybe,
-        arrays: Potentials, machines: Machines | None,
+        arrays: Potentials, add: Callable[[Numbers, Numbers], None] | None,
     ) -> Tensor:  # fmt: skip
         value, status = np.zeros(y.shape[:2]), np.zeros(y.shape[1], np.int64)
         labels = y.contiguous().numpy()
         dense_max.score(arrays, labels, value, status)
         raise_for(status)
-        if machines is not None:
-            walk(machines, arrays.lengths, labels, value)
+        if add is not None:
+            add(labels, value)
         ctx.save_for_backward(unary, table, start, end)
         ctx.labels, ctx.arrays, ctx.impossible = labels, arrays, value == -np.inf
         found = as_precise(torch.from_numpy(value), (unary, table))
@@ -242,9 +243,14 @@ class _Score(torch.autograd.Function):
         return None, *guard(gradients, ctx.saved_tensors), None, None
 
 
-def score(p: Parts, y: Tensor) -> Tensor:
-    """The score of each output y (n, B, T): (n, B)."""
-    return apply(_Score, y, *p.potentials, p.arrays, None if p.machine is None else p.machine.arrays)
+def score(p: Parts, y: Tensor, add: Callable[[Numbers, Numbers], None] | None = None) -> Tensor:
+    """The score of each output y (n, B, T): (n, B).
+
+    What is not in the potentials `add` adds, from the outputs to their values; unless it is there, p's machine.
+    """
+    if add is None and p.machine is not None:
+        add = partial(walk, p.machine.arrays, p.arrays.lengths)
+    return apply(_Score, y, *p.potentials, p.arrays, add)
 
 
 # --- Searches: no derivative -----------------------------------------------------------------------------------------

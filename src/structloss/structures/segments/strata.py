@@ -25,13 +25,8 @@ def levels_of(costs: Tensor, p: Parts) -> tuple[NDArray[np.float64], Levels]:
     nodes, pairs, states = p.num_nodes
     most = max(2, min(_MOST_VALUES, _MOST_NUMBERS // (nodes * pairs * states)))
     sums = sums_of(choices, counts, most, "frames" if by_frame else "segments")
-    (batch, deepest, width), widest = choices.shape, int(sums.sizes.max(initial=1))
-    following = np.full((batch, deepest, widest, width), -1, np.int16)
-    for b, level in np.ndindex(batch, deepest):
-        size, entries = int(sums.sizes[b, level]), sums.next_state[b, level]
-        places = sums.cost_class[b, level] * size + np.arange(size)[:, None]  # (size, C)
-        following[b, level, :size] = entries[places]
-    return sums.values[:, :widest].T, Levels(following, by_frame)
+    following = sums.following()
+    return sums.values[:, : following.shape[2]].T, Levels(following, by_frame)
 
 
 def _reached(costs: Tensor, p: Parts) -> Tensor:

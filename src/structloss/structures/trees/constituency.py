@@ -43,7 +43,7 @@ class ConstituencyTree(SpanTrees):
         >>> trees.decode()
         [[(0, 2, 0), (0, 0, 0), (1, 2, 1), (1, 1, 0), (2, 2, 0)]]
         >>> trees.expected(sl.BracketErrors(miss=1, false_alarm=0), [[(1, 2, 1)]])
-        tensor([0.2894])
+        tensor([0.2888])
     """
 
     def __init__(self, scores: Tensor, lengths: Tensor | Sequence[int] | None = None) -> None:
@@ -66,9 +66,8 @@ class ConstituencyTree(SpanTrees):
         place = torch.arange(self._spans.shape[1], device=self.device)
         return (place[:, None] <= place) & (place < self.lengths[:, None, None])
 
-    def __repr__(self) -> str:
-        B, T, _, K = self._spans.shape
-        return f"ConstituencyTree(batch={B}, words={T}, labels={K}, {self.dtype}, {self.device})"
+    def _sizes(self) -> dict[str, object]:
+        return {"words": self._spans.shape[1], "labels": self.num_labels}
 
     @property
     def _potentials(self) -> tuple[Tensor, ...]:
@@ -77,9 +76,7 @@ class ConstituencyTree(SpanTrees):
     def _with_potentials(self, potentials: tuple[Tensor, ...]) -> "ConstituencyTree":
         return self._like(potentials[0])
 
-    def __getitem__(self, examples: int | slice | Tensor) -> "ConstituencyTree":
-        """Some of the examples, as a batch of their own."""
-        index = self._example_numbers(examples)
+    def _examples(self, index: Tensor) -> "ConstituencyTree":
         trees = self._like(self._spans[index])
         trees.lengths = self.lengths[index]
         return trees

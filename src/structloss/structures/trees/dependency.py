@@ -93,12 +93,9 @@ class DependencyTree(Structure):
         """How many labels an arc may have, R."""
         return self._scores.shape[3] if self._scores.dim() == 4 else 1
 
-    def __repr__(self) -> str:
-        kind = "projective" if self._projective else "any"
-        return (
-            f"DependencyTree(batch={self._batch}, words={self._positions.width}, labels={self.num_labels}, {kind}, "
-            f"single_root={self._single_root}, {self.dtype}, {self.device})"
-        )
+    def _sizes(self) -> dict[str, object]:
+        sizes: dict[str, object] = {"words": self._positions.width, "labels": self.num_labels}
+        return {**sizes, "projective": self._projective, "single_root": self._single_root}
 
     # --- Heads and labels --------------------------------------------------------------------------------------------
 
@@ -148,9 +145,7 @@ class DependencyTree(Structure):
     def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
         return self._like(potentials[0], self._only)
 
-    def __getitem__(self, examples: int | slice | Tensor) -> Self:
-        """Some of the examples, as a batch of their own."""
-        index = self._example_numbers(examples)
+    def _examples(self, index: Tensor) -> Self:
         trees = self._like(self._scores[index], None if self._only is None else self._only[index])
         trees._positions = self._positions.examples(index)
         return trees
@@ -288,8 +283,8 @@ class DependencyTree(Structure):
 
         Example:
             >>> import torch, structloss as sl
-            >>> sl.DependencyTree(torch.zeros(1, 3, 4)).given(torch.tensor([[-100, 0, -100]])).log_partition().exp()
-            tensor([2.])
+            >>> sl.DependencyTree(torch.zeros(1, 3, 4)).given(torch.tensor([[0, -100, -100]])).topk(4)[0][:, 0]
+            tensor([0., 0., 0., -inf])
         """
         arcs = self._reference(reference)
         scores = self._scores.masked_fill(self._costs(Hamming(), arcs) > 0, -math.inf)

@@ -18,7 +18,7 @@ from structloss.structures.checks import check_over, check_scale, check_shape
 from structloss.structures.engine import is_native
 from structloss.structures.graph.build import as_scores
 from structloss.structures.strata import best_at_each
-from structloss.structures.tensors import wide
+from structloss.structures.tensors import expectation, wide
 from structloss.structures.trees import forest_engine, forest_text
 from structloss.structures.trees.packed import Floats, Ints, build, with_values
 
@@ -106,10 +106,8 @@ class Forest(Structure):
         """The same forests with other scores for their arcs: nothing is sorted again."""
         return self._like(as_scores(scores, self._forests.sizes))
 
-    def __repr__(self) -> str:
-        f = self._forests
-        sizes = f"batch={self._batch}, items={f.num_items}, arcs={len(f.packed.number)}"
-        return f"Forest({sizes}, {self.dtype}, {self.device})"
+    def _sizes(self) -> dict[str, object]:
+        return {"items": self._forests.num_items, "arcs": len(self._scores)}
 
     # --- The template ------------------------------------------------------------------------------------------------
 
@@ -169,18 +167,11 @@ class Forest(Structure):
     def _log_partition(self) -> Tensor:
         return forest_engine.log_partition(self._forests, self._scores, is_native(self.device))
 
-    def _marginals(self) -> Tensor:
-        return self._shares(torch.is_grad_enabled(), 1)[0]
-
     def _expectation(self, other: Self) -> Tensor:
         if is_native(self.device):
             return forest_engine.expectation(self._forests, self._scores, other._scores)
-        (share,) = self._shares(torch.is_grad_enabled())
-        outside = (share > 0) & other._scores.isneginf()
-        terms = wide(share * torch.where((share > 0) & ~outside, other._scores, 0))
-        owner, zeros = self._forests.owner.to(self.device), terms.new_zeros(self._batch)
-        impossible = zeros.index_add(0, owner, outside.to(terms)) > 0
-        return torch.where(impossible, -math.inf, zeros.index_add(0, owner, terms)).to(self.dtype)
+        terms = [(self._scores, other._scores, self._forests.owner.to(self.device))]
+        return expectation(lambda x: self._like(x[0])._log_partition(), terms, self._scores.new_zeros(self._batch))
 
     def _check_same(self, other: Self) -> None:
         mine, theirs = ((*s._forests.packed, s._forests.sizes) for s in (self, other))
@@ -248,23 +239,19 @@ class Forest(Structure):
         forbidden[number] = False
         return self._like(self._scores.masked_fill(forbidden.to(self.device), -math.inf))
 
-    def strata(self, loss: Loss, reference: Labels, lowest: bool = False) -> Strata:
-        """The best tree at each value of loss(y, reference), or the one of lowest score.
+    def _strata(self, loss: Loss, reference: Labels) -> Strata:
+        return self.strata_of(self._costs(loss, reference, torch.float64).cpu().numpy())
 
-        Items are told apart by the values that the loss of their trees can have: with V of them V * V times the cost of
-        `argmax()`, and that in Python once.
+    def strata_of(self, costs: Floats) -> Strata:
+        """The best choices at each value of the sum of the costs (A,) of a tree's arcs.
+
+        Items are told apart by the values that the costs of their trees can have: with V of them V * V times the cost
+        of `argmax()`, and that in Python once.
         """
-        found = self.strata_of(self._costs(loss, reference, torch.float64).cpu().numpy(), lowest)
-        return found._replace(outputs=self._outputs(found.outputs, found.exists))
-
-    def strata_of(self, costs: Floats, lowest: bool) -> Strata:
-        """The best choices at each value of the sum of the costs (A,) of a tree's arcs, or those of lowest score."""
-        s = self.detach()._times(-1.0) if lowest else self.detach()
         made, origin, values, roots = with_values(self._forests, costs)
-        with torch.no_grad():
-            of_arcs = torch.from_numpy(origin).to(self.device)
-            trees, exists = forest_engine.best(made, s._scores[of_arcs], roots, 1, self._forests.longest)
-            trees = torch.where(trees >= 0, of_arcs[trees.clamp(min=0)], -1) if len(origin) else trees
+        of_arcs = torch.from_numpy(origin).to(self.device)
+        trees, exists = forest_engine.best(made, self._scores[of_arcs].detach(), roots, 1, self._forests.longest)
+        trees = torch.where(trees >= 0, of_arcs[trees.clamp(min=0)], -1) if len(origin) else trees
         there = exists[:, 0].cpu().numpy()
         own = [x[there[: len(x), b]] for b, x in enumerate(values)]
 

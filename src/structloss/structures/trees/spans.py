@@ -100,12 +100,11 @@ class SpanTrees(Structure):
         found = self._forest._draw(n, generator)
         return Found(self._read(found.choices), found.exists)
 
-    def strata(self, loss: Loss, reference: Any, lowest: bool = False) -> Strata:
-        """The best tree at each value of loss(y, reference), or the one of lowest score; by the chart as a `Forest`."""
+    def _strata(self, loss: Loss, reference: Any) -> Strata:
         costs, place = self._costs(loss, reference, torch.float64).flatten(), torch.from_numpy(self._chart.span)
         own = torch.where(place >= 0, costs.cpu()[place.clamp(min=0)], 0) if len(costs) else torch.zeros(len(place))
-        found = self._forest.strata_of(own.double().numpy(), lowest)
-        return found._replace(outputs=self._outputs(self._read(found.outputs), found.exists))
+        found = self._forest.strata_of(own.double().numpy())
+        return found._replace(outputs=self._read(found.outputs))
 
     # --- Outputs and references --------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Two sequences aligned: who pairs with whom."""
