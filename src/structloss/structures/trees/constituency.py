@@ -10,6 +10,7 @@ from structloss.losses.references import as_lengths
 from structloss.structures.base import Found
 from structloss.structures.checks import at_least_float32, check_floating, objection, unfit
 from structloss.structures.engine import is_native
+from structloss.structures.tensors import expectation, wide
 from structloss.structures.trees import native_engine, torch_engine
 from structloss.structures.trees.charts import Chart, of_labels
 from structloss.structures.trees.spans import SpanTrees
@@ -110,4 +111,10 @@ class ConstituencyTree(SpanTrees):
     def _expectation(self, other: "ConstituencyTree") -> Tensor:
         if is_native(self.device):
             return native_engine.spans_expectation(self._spans, other._spans, self.lengths)
-        return super()._expectation(other)
+        own, theirs = (torch.where(self._within[..., None], wide(x._spans), 0) for x in (self, other))
+        terms = [(own, theirs, torch.arange(self._batch, device=self.device)[:, None, None, None])]
+
+        def log_partition(x: list[Tensor]) -> Tensor:
+            return torch_engine.spans_log_partition(x[0], self.lengths, self._within)
+
+        return expectation(log_partition, terms, own.new_zeros(len(own))).to(self.dtype)

@@ -22,6 +22,7 @@ from structloss.structures.checks import (
     unfit,
 )  # fmt: skip
 from structloss.structures.engine import is_native
+from structloss.structures.tensors import expectation, wide
 from structloss.structures.trees import native_engine, torch_engine
 from structloss.structures.trees.parts import Arcs
 from structloss.structures.trees.search import drawn_trees, ranked
@@ -219,8 +220,8 @@ class DependencyTree(Structure):
             with torch.enable_grad():
                 scores = p.scores.requires_grad_()
                 value = (native_engine if is_native(self.device) else torch_engine).log_partition(p)
-                found: Tensor = torch.autograd.grad(value[value > -math.inf].sum(), scores)[0]
-                return found
+                (found,) = torch.autograd.grad(value[value > -math.inf].sum(), scores)
+            return found
 
         found = drawn_trees(self._parts, shares, n, generator)
         return found._replace(exists=self.detach()._log_partition() > -math.inf)
@@ -238,9 +239,15 @@ class DependencyTree(Structure):
             raise ValueError(f"other: got {other!r}, but wanted the trees of {self!r}, with its lengths")
 
     def _expectation(self, other: Self) -> Tensor:
+        p, f = self._parts, other._parts
         if is_native(self.device):
-            return native_engine.expectation(self._parts, other._parts)
-        return super()._expectation(other)
+            return native_engine.expectation(p, f)
+        own, theirs = (torch.where(p.within[..., None], wide(x.scores), 0) for x in (p, f))
+        terms = [(own, theirs, torch.arange(self._batch, device=self.device)[:, None, None, None])]
+        value = expectation(
+            lambda x: torch_engine.log_partition(p._replace(scores=x[0])), terms, own.new_zeros(len(own))
+        )
+        return value.to(self.dtype)
 
     # --- Losses and references ---------------------------------------------------------------------------------------
 

@@ -170,8 +170,9 @@ class Forest(Structure):
     def _expectation(self, other: Self) -> Tensor:
         if is_native(self.device):
             return forest_engine.expectation(self._forests, self._scores, other._scores)
-        terms = [(self._scores, other._scores, self._forests.owner.to(self.device))]
-        return expectation(lambda x: self._like(x[0])._log_partition(), terms, self._scores.new_zeros(self._batch))
+        terms = [(wide(self._scores), wide(other._scores), self._forests.owner.to(self.device))]
+        zeros = terms[0][0].new_zeros(self._batch)
+        return expectation(lambda x: self._like(x[0])._log_partition(), terms, zeros).to(self.dtype)
 
     def _check_same(self, other: Self) -> None:
         mine, theirs = ((*s._forests.packed, s._forests.sizes) for s in (self, other))
