@@ -75,6 +75,7 @@ def spans_log_partition(scores: Tensor, lengths: Tensor, within: Tensor) -> Tens
     for w in range(size):
         label = totals.diagonal(w, 1, 2)
         parts = [spans[u][:, : size - w] + spans[w - 1 - u][:, u + 1 : u + 1 + size - w] for u in range(w)]
-        spans.append(label + logsumexp(torch.stack(parts), 0) if w else label)
+        whole = label + logsumexp(torch.stack(parts), 0) if w else label
+        spans.append(torch.where(whole > -math.inf, whole, -math.inf))  # with zero gradient
     firsts = torch.stack([totals.new_zeros(len(totals)), *(x[:, 0] for x in spans)], 1)
     return firsts.gather(1, lengths[:, None])[:, 0].to(scores.dtype)
