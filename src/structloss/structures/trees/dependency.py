@@ -220,8 +220,8 @@ class DependencyTree(Structure):
             with torch.enable_grad():
                 scores = p.scores.requires_grad_()
                 value = (native_engine if is_native(self.device) else torch_engine).log_partition(p)
-                (found,) = torch.autograd.grad(value[value > -math.inf].sum(), scores)
-            return found
+                found: tuple[Tensor, ...] = torch.autograd.grad(value[value > -math.inf].sum(), scores)
+            return found[0]
 
         found = drawn_trees(self._parts, shares, n, generator)
         return found._replace(exists=self.detach()._log_partition() > -math.inf)
