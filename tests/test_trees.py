@@ -434,3 +434,60 @@ def test_a_forest_is_drawn(tmp_path: Path) -> None:
     for path in (forest.draw(tmp_path / "a.svg"), sl.Forest([[[0, -1, -1]]], torch.zeros(1)).draw(tmp_path / "b.png")):
         assert path.stat().st_size > 1000
     assert ">S<" in (tmp_path / "a.svg").read_text() or "S" in (tmp_path / "a.svg").read_text()
+
+
+def derivations(i: int, j: int, inner: int, symbols: int) -> list[list[tuple[int, int, int]]]:
+    """The brackets of every derivation of the words i to j, each before those inside it."""
+    if i == j:
+        return [[(i, i, a)] for a in range(inner, symbols)]
+    parts = [(derivations(i, k, inner, symbols), derivations(k + 1, j, inner, symbols)) for k in range(i, j)]
+    return [[(i, j, a), *x, *y] for a in range(inner) for left, right in parts for x in left for y in right]
+
+
+class TestPCFG(TestConstituencyTree):
+    kinds = ("grammar",)
+    edges = ("plain", "forbidden", "empty", "huge", "tiny")  # ties are resolved by rules
+
+    def make(self, kind: str, edge: str) -> Case:
+        torch.manual_seed(sum(map(ord, kind + edge)))
+        N, P, lengths, T = 2, 2, [3, 0, 2], 3
+        K = N + P
+        rules, words = torch.randn(N, K, K, dtype=torch.float64), torch.randn(3, T, P, dtype=torch.float64)
+        roots = torch.randn(N, dtype=torch.float64)
+        rules, words, roots = (edge_of(x, edge) for x in (rules, words, roots))
+        if edge == "empty":
+            words[0, 1] = -INF
+        for b, n in enumerate(lengths):
+            words[b, n:] = math.nan if b % 2 else INF
+        trees = [derivations(0, n - 1, N, K) if n else [[]] for n in lengths]
+        rows = [sorted([((i * T + j) * K + a) for i, j, a in y] for y in own) for own in trees]
+        outputs = [torch.tensor([y + [-1] * (2 * T - 1 - len(y)) for y in own]) for own in rows]
+
+        def score(x: Sequence[Tensor]) -> list[Tensor]:
+            def of(b: int, y: list[int]) -> Tensor:
+                spans = [(k // (T * K), k // K % T, k % K) for k in y]
+                label = {(i, j): a for i, j, a in spans}
+                total = x[2][spans[0][2]] if spans else x[2].new_zeros(())
+                for i, j, a in spans:
+                    if i == j:
+                        total = total + x[1][b, i, a - N]
+                        continue
+                    (k,) = [k for k in range(i, j) if (i, k) in label and (k + 1, j) in label]
+                    total = total + x[0][a, label[i, k], label[k + 1, j]]
+                return total
+
+            return [torch.stack([of(b, y) for y in own]) for b, own in enumerate(rows)]
+
+        reference = torch.stack([ys[len(ys) // 2] for ys in outputs])
+        partial = reference.clone()
+        partial[:, ::2] = -1
+        losses = [(sl.BracketErrors(m, f), bracket_errors(m, f)) for m, f in ((1, 1), (1, 0))]
+        leaves = tuple(x.requires_grad_() for x in (rules, words, roots))
+        return SpanCase(leaves, lambda x: sl.PCFG(*x, lengths), outputs, score, reference, partial, losses)
+
+    def make_long(self, positions: int, dtype: torch.dtype) -> tuple[sl.Structure, Tensor]:
+        n = positions // 100  # its chart has n**3 / 6 times the rules
+        generator = torch.Generator().manual_seed(3)
+        rules, words = torch.randn(1, 2, 2, generator=generator), torch.randn(2, n, 1, generator=generator)
+        right = [(i, n - 1, 0) for i in range(n - 1)] + [(i, i, 1) for i in range(n)]
+        return sl.PCFG(rules.to(dtype), words.to(dtype)), [right, right]

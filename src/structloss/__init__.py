@@ -9,6 +9,7 @@ from structloss.losses import *  # noqa: F403
 from structloss.objectives import *  # noqa: F403
 from structloss.structures import (
     CTC,
+    PCFG,
     Alignment,
     Allowed,
     Certificate,
@@ -32,6 +33,7 @@ __version__ = version("structloss")
 
 __all__ = [
     "CTC",
+    "PCFG",
     "Alignment",
     "Allowed",
     "Certificate",

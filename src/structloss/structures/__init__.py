@@ -16,9 +16,11 @@ from structloss.structures.segments.semi_markov import SemiMarkov
 from structloss.structures.trees.constituency import ConstituencyTree
 from structloss.structures.trees.dependency import DependencyTree
 from structloss.structures.trees.forest import Forest
+from structloss.structures.trees.pcfg import PCFG
 
 __all__ = [
     "CTC",
+    "PCFG",
     "Alignment",
     "Allowed",
     "Certificate",
