@@ -227,7 +227,9 @@ class DependencyTree(Structure):
         return found._replace(exists=self.detach()._log_partition() > -math.inf)
 
     def _log_partition(self) -> Tensor:
-        return (native_engine if is_native(self.device) else torch_engine).log_partition(self._parts)
+        if is_native(self.device):
+            return native_engine.log_partition(self._parts)
+        return torch_engine.log_partition(self._parts)
 
     def _single(self) -> Tensor | None:
         return None if self._only is None else self._only[None]

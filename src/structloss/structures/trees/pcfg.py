@@ -34,7 +34,7 @@ class PCFG(SpanTrees):
 
     Outputs are brackets (B, 2T - 1) as those of a `ConstituencyTree` with K labels, in the same order; so are
     references. Of several best derivations the smallest is chosen by rules: the earliest place where two parts meet,
-    then the smallest symbols. `marginals()` is how often each rule is used in the mean, over the whole batch, (N, K, K).
+    then the smallest symbols. `marginals()` is how often each rule is used in the mean, over the batch, (N, K, K).
 
     Example:
         >>> import torch, structloss as sl
