@@ -14,7 +14,7 @@ from structloss.losses.references import Labels
 class BracketErrors(LocalLoss, name="bracket-errors"):
     r"""Brackets of the reference that an answer lacks, and those it makes up, each at its price.
 
-    .. math:: L(y, r) = \text{miss} \cdot |r \setminus y| + \text{false\_alarm} \cdot |y \setminus r|
+    .. math:: L(y, r) = \text{miss} \sum_{b \in r} 1[b \notin y] + \text{false alarm} \sum_{b \in y} 1[b \notin r]
 
     A bracket is a span with its label, or an arc of a `Forest`: whatever the numbers in an output stand for. Trained
     with miss = 1 - F/2 and false_alarm = F/2, where F is the F1 that is reached on development data, a model maximises
