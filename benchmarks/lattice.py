@@ -1,4 +1,4 @@
-"""CTC: structloss against torch's ctc_loss, and the exact risk against the risk over an n-best list.
+"""CTC: structloss against torch's ctc_loss, the exact risk against that over n-best lists, and the certified one.
 
     python benchmarks/lattice.py [--quick] [--seconds 3] [--json benchmarks/results/lattice.json]
 
@@ -20,6 +20,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn.functional import ctc_loss, one_hot
 
+import sparse
 import structloss as sl
 from structloss.cli.plots import require_matplotlib
 
@@ -284,6 +285,7 @@ def main() -> None:
 
     results = {"torch": torch.__version__, "threads": threads, "quick": quick, "ctc": speed}
     results |= {"objectives": objectives, "risk": {"examples, T, C, labels": settings, "n": sizes, "rows": rows}}
+    results |= {"certified": sparse.run(quick, seconds, console)}
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     temporary = arguments.json.with_suffix(".tmp")
     temporary.write_text(json.dumps(results, indent=1))

@@ -54,6 +54,24 @@ def edit(substitution: float, insertion: float, deletion: float, cap: float = ma
     return loss
 
 
+def windowed_edit(window: int) -> Callable[..., float]:
+    """Unit costs, by sets of places: what is `window` or more above the least is no longer there."""
+
+    def near(costs: dict[int, int]) -> dict[int, int]:
+        return {j: cost for j, cost in costs.items() if cost < min(costs.values()) + window}
+
+    def loss(y: Sequence[int], r: Wanted) -> float:
+        places = near({j: j for j in range(len(r) + 1)})
+        for a in y:
+            moves = [(j, cost + 1) for j, cost in places.items()]
+            moves += [(j + 1, cost + (a not in r[j])) for j, cost in places.items() if j < len(r)]
+            reached = {j: min([cost + j - i for i, cost in moves if i <= j], default=99) for j in range(len(r) + 1)}
+            places = near(reached)
+        return float(min(cost + len(r) - j for j, cost in places.items()))
+
+    return loss
+
+
 def smith_waterman(match: float = -2.0, other: float = 1.0) -> Callable[..., float]:
     def loss(y: Sequence[int], r: Wanted) -> float:
         best, row = 0.0, [0.0] * (len(r) + 1)
@@ -238,6 +256,7 @@ LOSSES = {
     "a factor times Hamming": LossCase(2 * sl.Hamming(), added((2.0, hamming)), "labels"),
     "EditDistance": LossCase(sl.EditDistance(), edit(1, 1, 1), "strings"),
     "EditDistance with a cap": LossCase(sl.EditDistance(1.0, 3.0, 2.0, cap=3), edit(1, 3, 2, 3), "strings"),
+    "EditDistance with a window": LossCase(sl.EditDistance(window=2), windowed_edit(2), "strings"),
     "EditDistance with affine gaps": LossCase(
         sl.EditDistance(1.5, gap_open=1.25, gap_extend=0.5), affine(1.5, 0.0, 1.25, 0.5, local=False), "strings"
     ),

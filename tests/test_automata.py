@@ -48,6 +48,12 @@ LOSSES = {
     "edit cap 2": sl.EditDistance(cap=2),
     "edit 1 3 2 cap 3": sl.EditDistance(1, 3, 2, cap=3),
     "edit matrix": sl.EditDistance(torch.rand(4, 4, generator=torch.Generator().manual_seed(0))),
+    "edit window 1": sl.EditDistance(window=1),
+    "edit window 2": sl.EditDistance(window=2),
+    "edit 1.5 0.7 0.9 window 1.2": sl.EditDistance(1.5, 0.7, 0.9, window=1.2),
+    "edit 1 3 2 window 3": sl.EditDistance(1, 3, 2, window=3),
+    "edit window 2, normalized": sl.EditDistance(window=2, normalize=True),
+    "edit matrix window": sl.EditDistance(torch.rand(4, 4, generator=torch.Generator().manual_seed(0)), window=0.8),
     "edit, normalized": sl.EditDistance(normalize=True),
     "edit 1 3 2 cap 3, normalized": sl.EditDistance(1, 3, 2, cap=3, normalize=True),
     "words": sl.WordErrors("ab c"),
@@ -94,6 +100,37 @@ def test_every_string_up_to_length_five_over_three_symbols(name: str) -> None:
 @given(STRING, st.integers(0, 4), COSTS, COSTS, COSTS, st.none() | COSTS)
 def test_edit_distance_with_any_costs(reference, length, substitution, insertion, deletion, cap) -> None:
     check_all_strings(sl.EditDistance(substitution, insertion, deletion, cap), reference, 3, length)
+
+
+@settings(deadline=None, max_examples=60)
+@given(STRING, st.integers(0, 4), COSTS, COSTS, COSTS, st.floats(0.25, 4))
+def test_edit_distance_with_any_costs_and_window(reference, length, substitution, insertion, deletion, window) -> None:
+    check_all_strings(sl.EditDistance(substitution, insertion, deletion, window=window), reference, 3, length)
+
+
+def test_a_window_is_at_least_the_edit_distance_and_a_wide_one_equals_it() -> None:
+    generator = np.random.default_rng(0)
+    exact, narrow, wide = sl.EditDistance(), sl.EditDistance(window=2), sl.EditDistance(window=21)
+    differ = 0
+    for _ in range(500):
+        y, reference = (generator.integers(0, 4, generator.integers(0, 11)) for _ in range(2))
+        least = exact.distance(y, reference)
+        assert wide.distance(y, reference) == least
+        assert narrow.distance(y, reference) >= least
+        differ += narrow.distance(y, reference) > least
+    assert 0 < differ < 400
+
+
+def test_a_small_window_is_a_small_machine_and_a_wrong_one_an_error() -> None:
+    generator = np.random.default_rng(0)
+    machine = sl.EditDistance(window=1).automaton(generator.integers(0, 40, 13), 40, 20)
+    assert machine.sizes.max() < 300
+    with pytest.raises(ValueError, match="window: got 3 and cap=5, but wanted one of the two"):
+        sl.EditDistance(cap=5, window=3)
+    with pytest.raises(ValueError, match="window: got 0, but wanted a finite number above 0"):
+        sl.EditDistance(window=0)
+    with pytest.raises(ValueError, match="window: got substitution costs below 0"):
+        sl.EditDistance(-torch.eye(3), window=2)
 
 
 @settings(deadline=None, max_examples=60)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from structloss.losses import Loss
 from structloss.structures import compiled
 from structloss.structures.base import Structure
-from structloss.structures.checks import check_scale
+from structloss.structures.checks import check_scale, check_tolerance
 
 __all__ = [
     "DirectLoss",
@@ -151,8 +151,9 @@ class Objective(nn.Module):
         return [(1.0, self)]
 
     def extra_repr(self) -> str:
-        defaults = {"impossible": "error", "skipped": 0}
-        settings = {k: v for k, v in vars(self).items() if not k.startswith("_") and k != "training"}
+        defaults = {"impossible": "error", "skipped": 0, "tolerance": 0.0}
+        found = ("training", "error_bound")
+        settings = {k: v for k, v in vars(self).items() if not k.startswith("_") and k not in found}
         return ", ".join(f"{k}={v!r}" for k, v in settings.items() if defaults.get(k) != v or k not in defaults)
 
 
@@ -354,6 +355,13 @@ class Risk(Objective, name="risk"):
 
     y is drawn with probability :math:`\exp(s(y) / \text{temperature}) / Z`.
 
+    Args:
+        loss: L.
+        temperature: of the distribution that y is drawn from.
+        tolerance: for CTC and `EditDistance`: how far a value may be from the exact one, for little more than the CTC
+            loss costs. Each value of the last call is within `error_bound` (B,) of the exact one, and each component of
+            its gradient within error_bound / temperature: see `CTC.certified`. 0 is exact.
+
     Example:
         >>> import torch, structloss as sl
         >>> sl.Risk(sl.Hamming())(sl.Chain(torch.zeros(1, 3, 2)), torch.tensor([[0, 1, 1]]))
@@ -361,13 +369,25 @@ class Risk(Objective, name="risk"):
     """
 
     def __init__(
-        self, loss: Loss, reduction: Reduction = "mean", impossible: Impossible = "error", temperature: float = 1.0
+        self,
+        loss: Loss,
+        reduction: Reduction = "mean",
+        impossible: Impossible = "error",
+        temperature: float = 1.0,
+        tolerance: float = 0.0,
     ) -> None:
         super().__init__(reduction, impossible)
         self.loss, self.temperature = _loss(loss), _positive(temperature, "temperature")
+        self.tolerance = check_tolerance(tolerance)
+        self.error_bound: Tensor | None = None
 
     def values(self, s: Structure, r: Any) -> Tensor:
-        return (s if self.temperature == 1 else s.tempered(self.temperature)).expected(self.loss, r)
+        s = s if self.temperature == 1 else s.tempered(self.temperature)
+        if self.tolerance == 0:
+            return s.expected(self.loss, r)
+        found = s.certified(self.loss, r, self.tolerance)
+        self.error_bound = found.error_bound
+        return found.value
 
 
 class RewardAugmented(Objective, name="reward"):

@@ -37,8 +37,9 @@ def compile_acceptor(
     known, states, arc = _with_room(_NO_STATES, 0, 0, room, 4 * room + P), 0, -1
     while not offsets[-1]:
         states, arc = determinise.expand(
-            acceptor, limits, cap, absolute, known, next_state, weights, offsets, max_states, _NONE, _NONE, states, arc
-        )
+            acceptor, limits, cap, math.inf, absolute, known, next_state, weights, offsets, max_states, _NONE, _NONE,
+            states, arc,
+        )  # fmt: skip
         level = int((offsets > 0).sum())  # of the states that were found last
         if states > max_states:
             raise TooManyStatesError(
@@ -71,39 +72,51 @@ class TropicalAutomaton(OpenAutomaton):
     Attributes:
         acceptor: the acceptor.
         cap: the most that a loss is told apart from.
+        window: what costs so much more than the least is forgotten; inf for nothing.
         entries: of each state the positions where a path can be, with their costs.
     """
 
     def __init__(
-        self, acceptor: Acceptor, limits: Limits, class_of: Ints, cap: float, absolute: bool, max_states: int
+        self,
+        acceptor: Acceptor,
+        limits: Limits,
+        class_of: Ints,
+        cap: float,
+        absolute: bool,
+        max_states: int,
+        window: float = math.inf,
     ) -> None:
         super().__init__(class_of, acceptor.move_start.shape[0], max_states)
-        self.acceptor, self._limits, self.cap = acceptor, limits, cap
-        self._absolute = absolute or math.isfinite(cap)
-        self._stop = np.empty(len(acceptor.start))  # what it costs to stop at a position
-        subsumption.silent_stops(acceptor, self._stop)
-        self.entries = _with_room(_NO_STATES, 0, 0, len(self.final), 4 * len(self.final) + len(self._stop))
+        self.acceptor, self.limits, self.cap, self.window = acceptor, limits, cap, window
+        self.absolute = absolute or math.isfinite(cap)
+        self.stop = np.empty(len(acceptor.start))  # what it costs to stop at a position
+        subsumption.silent_stops(acceptor, self.stop)
+        self.entries = _with_room(_NO_STATES, 0, 0, len(self.final), 4 * len(self.final) + len(self.stop))
         self._worst: dict[int, Floats] = {}  # see `_losses_within`
         self._expand(_NONE, _NONE)
 
     @property
     def num_bytes(self) -> int:
-        return super().num_bytes + sum(x.nbytes for x in (*self.entries, *self._limits, *self.acceptor, self._stop))
+        return super().num_bytes + sum(x.nbytes for x in (*self.entries, *self.limits, *self.acceptor, self.stop))
 
     def _expand(self, states: Ints, classes: Ints) -> None:
         done = 0 if self.num_states else -1
         while done < len(states):
             before = self.num_states
             self.num_states, done = determinise.expand(
-                self.acceptor, self._limits, self.cap, self._absolute, self.entries, self.next_state, self.weights,
-                _NONE, self.max_states, states, classes, before, done,
+                self.acceptor, self.limits, self.cap, self.window, self.absolute, self.entries, self.next_state,
+                self.weights, _NONE, self.max_states, states, classes, before, done,
             )  # fmt: skip
-            self.final[before : self.num_states] = self._least(np.arange(before, self.num_states), self._stop)
+            self.final[before : self.num_states] = self._least(np.arange(before, self.num_states), self.stop)
             self._check_size(self.num_states)
             if done < len(states):
-                self._grow(2 * len(self.final))
-                entries = 2 * len(self.entries.cost)
-                self.entries = _with_room(self.entries, 0, self.num_states, len(self.final), entries)
+                self.make_room()
+
+    def make_room(self) -> None:
+        """Room for twice as many states."""
+        self._grow(2 * len(self.final))
+        entries = 2 * len(self.entries.cost)
+        self.entries = _with_room(self.entries, 0, self.num_states, len(self.final), entries)
 
     def _least(self, states: Ints, value: Floats) -> Floats:
         """The least cost + value (P,) over the entries of each state, at most the cap."""
@@ -112,18 +125,18 @@ class TropicalAutomaton(OpenAutomaton):
         return out
 
     def losses_to_go(self, states: Ints, length: int) -> tuple[Floats, Floats]:
-        worst = np.empty((length + 1, len(self._stop)))
+        worst = np.empty((length + 1, len(self.stop)))
         subsumption.worst_completions(self.acceptor, length, worst)
-        return self._least(states, self._limits.completion[0]), self._least(states, worst[length])
+        return self._least(states, self.limits.completion[0]), self._least(states, worst[length])
 
     def _losses_within(self, first: int, length: int) -> tuple[Floats, Floats]:
         states = np.arange(first, self.num_states)
         if length not in self._worst:
-            worst = np.full((length + 1, len(self._stop)), math.inf)
+            worst = np.full((length + 1, len(self.stop)), math.inf)
             if math.isinf(self.cap):  # else the cap is the most
                 subsumption.worst_completions(self.acceptor, length, worst)
             self._worst[length] = worst.max(0)
-        return self._least(states, self._limits.completion[0]), self._least(states, self._worst[length])
+        return self._least(states, self.limits.completion[0]), self._least(states, self._worst[length])
 
 
 def edit_limits(acceptor: Acceptor, insertion: float, deletion: float) -> Limits:

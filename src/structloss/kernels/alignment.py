@@ -11,6 +11,7 @@ import numpy as np
 from structloss.kernels.checks import UNKNOWN
 from structloss.kernels.compile import exact_helper, exact_kernel
 from structloss.kernels.pairs import Scores, Sizes, walks
+from structloss.kernels.subsumption import UNIT
 from structloss.kernels.types import Array, Ints
 
 
@@ -48,6 +49,39 @@ def pair_costs(pairs: Pairs, reference: Ints, label: int, out: Array) -> None:
                 for k in range(table.shape[0]):
                     best = min(best, table[k, label])
         out[j] = best
+
+
+@exact_kernel
+def windowed_cost(y: Ints, reference: Ints, pairs: Pairs, insertion: float, deletion: float, window: float) -> float:
+    """The edit distance of the reference (n, m) and y by rows from which all that is far from the least is forgotten.
+
+    row[j] = the least cost of turning reference[:j] into what was read of y, by alignments that never cost `window` or
+    more above the least of their row:
+
+        new[j] = min(row[j - 1] + pair[j - 1], row[j] + insertion, new[j - 1] + deletion),
+        then new[j] = inf where new[j] >= min(new) + window;
+
+    at the end what is left of the reference is deleted.
+    """
+    n = reference.shape[0]
+    row, new, pair = np.empty(n + 1), np.empty(n + 1), np.empty(n)
+    for j in range(n + 1):
+        row[j] = j * deletion
+        if row[j] >= window - UNIT:
+            row[j] = np.inf
+    for i in range(y.shape[0]):
+        pair_costs(pairs, reference, y[i], pair)
+        new[0] = row[0] + insertion
+        least = new[0]
+        for j in range(1, n + 1):
+            new[j] = min(row[j - 1] + pair[j - 1], row[j] + insertion, new[j - 1] + deletion)
+            least = min(least, new[j])
+        for j in range(n + 1):
+            row[j] = np.inf if new[j] >= least + window - UNIT else new[j]
+    best = np.inf
+    for j in range(n + 1):
+        best = min(best, row[j] + (n - j) * deletion)
+    return float(best)
 
 
 @exact_kernel

@@ -5,7 +5,8 @@ cost: Det(M) of Cortes 2018. What can never be the minimum is dropped: see `subs
 
 With a cap, costs stay absolute, and a position whose cost and cheapest completion reach the cap is dropped too; what
 is left with no position at all has the cap as its loss. Without one, a state's least cost is moved to the arc that
-leads there.
+leads there. With a window, positions that cost so much more than the least one are forgotten; it wants silent moves and
+bounds b that are not negative, so that what is dropped is never the least, and answers for nothing that is kept.
 
 The states of strings of one length stand in levels, each with its own limits, and are all found at once; those of
 strings of any length are found one arc at a time. Arrays of a NamedTuple are unpacked before a loop: taking one out
@@ -36,8 +37,8 @@ class States(NamedTuple):
 
 @exact_kernel
 def expand(
-    a: Acceptor, limits: Limits, cap: float, absolute: bool, s: States, next_state: Ints, weights: Array, offsets: Ints,
-    max_states: int, arc_state: Ints, arc_class: Ints, states: int, arc: int,
+    a: Acceptor, limits: Limits, cap: float, window: float, absolute: bool, s: States, next_state: Ints, weights: Array,
+    offsets: Ints, max_states: int, arc_state: Ints, arc_class: Ints, states: int, arc: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Follow arcs from number `arc` on. Returns how many states there are then, and the first arc not followed.
 
@@ -62,7 +63,7 @@ def expand(
     while t < (T if T >= 0 else 1):
         after, first = (t + 1, offsets[t + 1]) if T >= 0 else (0, 0)
         end = 0 if t < 0 else first * C if T >= 0 else arc_state.shape[0]
-        unfolded = -1
+        unfolded, most = -1, np.inf
         while arc < end:
             state, c = 0, 0
             if t >= 0:
@@ -81,15 +82,16 @@ def expand(
                 for p in range(P):
                     reached[p] = start[p]
             elif state != unfolded:  # what was dropped because it follows silently is there again
-                reading, unfolded = 0, state
+                reading, unfolded, most = 0, state, np.inf
                 for i in range(begin[state], begin[state + 1]):
                     p = key[2 * i]
                     reached[p], low, high = cost[i], min(low, p), max(high, p)
+                    most = min(most, cost[i] + window)
                 p = low
                 while p <= high:
                     x = reached[p]
                     reached[p] = np.inf
-                    if x + completion[t, p] < cap - UNIT:
+                    if x + completion[t, p] < cap - UNIT and x < most - UNIT:
                         here[reading], here_cost[reading] = p, x
                         reading += 1
                         for i in range(silent_start[p], silent_start[p + 1]):
@@ -114,7 +116,7 @@ def expand(
                         reached[r], high = min(reached[r], x + silent_cost[i]), max(high, r)
                 p += 1
             for i in range(size):  # drop what is useless; of two that each make the other so, the lower one stays
-                drop[i], p, j = 0, place[after, at[i]], 0
+                drop[i], p, j = at_cost[i] >= least + window - UNIT, place[after, at[i]], 0
                 while j < size and not drop[i]:
                     q = place[after, at[j]]
                     margin = at_cost[i] - at_cost[j] - bound[after, q, p]

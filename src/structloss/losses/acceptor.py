@@ -22,6 +22,7 @@ class AcceptorLoss(MachineLoss):
     """
 
     normalize = False  # divide by the number of the reference's labels
+    window: float | None = None  # what costs so much more than the least is forgotten
 
     def __init__(self, cap: float | None, max_states: int) -> None:
         super().__init__(max_states)
@@ -53,12 +54,15 @@ class AcceptorLoss(MachineLoss):
         return self.uncapped(np.maximum(labels, 0), reference) + self.cap
 
     def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
+        if self.window is not None:  # what a known length drops may be the least, from which the window is counted
+            return super().compile(reference, num_labels, length, absolute)
         acceptor, class_of = self.acceptor_of(reference, num_labels)
         machine = compile_acceptor(acceptor, class_of, length, self._limit(reference), absolute, self.max_states)
         return machine.times(self._factor(reference))
 
     def compile_open(self, reference: String, num_labels: int, absolute: bool) -> OpenAutomaton:
         acceptor, class_of = self.acceptor_of(reference, num_labels)
-        limits = self.limits(acceptor)
-        machine = TropicalAutomaton(acceptor, limits, class_of, self._limit(reference), absolute, self.max_states)
+        limits, window = self.limits(acceptor), math.inf if self.window is None else float(self.window)
+        limit = self._limit(reference)
+        machine = TropicalAutomaton(acceptor, limits, class_of, limit, absolute, self.max_states, window)
         return ScaledAutomaton(machine, self._factor(reference)) if self.normalize else machine

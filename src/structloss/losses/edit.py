@@ -18,7 +18,7 @@ from structloss.automata.acceptors import (
 )
 from structloss.automata.automaton import MAX_STATES
 from structloss.automata.tropical import edit_limits, open_limits
-from structloss.kernels.alignment import Gaps, Pairs, alignment, least_cost
+from structloss.kernels.alignment import Gaps, Pairs, alignment, least_cost, windowed_cost
 from structloss.kernels.subsumption import Acceptor, Limits
 from structloss.losses.acceptor import AcceptorLoss
 from structloss.losses.numbers import as_number, check_at_least_zero
@@ -166,6 +166,10 @@ class EditDistance(AlignmentLoss, name="edit"):
         deletion: the cost of a label that the answer lacks.
         cap: tell losses apart up to so much above the reference's own, L' = min(L, L(r, r) + cap). The machine is then
             linear in the length: some 3 / 9 / 18 / 45 / 98 states a position for unit costs and cap 2 to 6.
+        window: forget, after each label of the answer, every alignment so far that costs so much or more above the best
+            one. Losses stay apart however large they are, and the machine stays small: its states are what lies within
+            the window. The loss is then at least the edit distance, and equal where no alignment that was forgotten
+            would have ended as the best: see the guide on choosing a window. Not together with a cap.
         max_states: raise `TooManyStatesError` rather than build a larger machine.
         normalize: divide by the number of the reference's labels, or by 1 where it has none: an error rate. The cap
             counts errors, before that.
@@ -205,13 +209,30 @@ class EditDistance(AlignmentLoss, name="edit"):
         normalize: bool = False,
         gap_open: float | None = None,
         gap_extend: float | None = None,
+        window: float | None = None,
     ) -> None:
         super().__init__(0.0, substitution, insertion, deletion, cap, max_states, gap_open, gap_extend)
         self.normalize = normalize
+        if window is not None and not (isinstance(window, int | float) and 0 < window < math.inf):
+            raise ValueError(f"window: got {window!r}, but wanted a finite number above 0, or None")
+        if window is not None and cap is not None:
+            raise ValueError(f"window: got {window!r} and cap={cap!r}, but wanted one of the two")
+        if window is not None and self.affine:
+            raise ValueError("window: got it with gap_open and gap_extend, but wanted insertion and deletion with it")
+        if window is not None and np.min(self.substitution) < 0:
+            raise ValueError("window: got substitution costs below 0, but a window wants costs of at least 0")
+        self.window = window
+
+    def uncapped(self, y: String, reference: String) -> float:
+        if self.window is None:
+            return super().uncapped(y, reference)
+        sets = self._checked(reference, int(y.max(initial=0)))
+        return float(windowed_cost(y, sets, self.pairs, self.insertion, self.deletion, float(self.window)))
 
     def __repr__(self) -> str:
+        kept = f"cap={self.cap}" if self.window is None else f"window={self.window}"
         return (
-            f"EditDistance(substitution={_shown(self.substitution)}, {self._shown_gaps}, cap={self.cap}"
+            f"EditDistance(substitution={_shown(self.substitution)}, {self._shown_gaps}, {kept}"
             f"{', normalize=True' if self.normalize else ''})"
         )
 

@@ -1,6 +1,7 @@
 """Sets of outputs with scores: one file for each structure, and its engines."""
 
 from structloss.structures.base import Strata, Structure
+from structloss.structures.certified import Certified
 from structloss.structures.chain.allowed import Allowed, iob_transitions
 from structloss.structures.chain.chain import Chain
 from structloss.structures.chain.ctc import CTC
@@ -24,6 +25,7 @@ __all__ = [
     "Alignment",
     "Allowed",
     "Certificate",
+    "Certified",
     "Chain",
     "ChainLayer",
     "ConstituencyTree",

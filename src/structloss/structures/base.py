@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from structloss.losses import Loss
+from structloss.structures.certified import Certified
 from structloss.structures.checks import as_outputs, check_count
 from structloss.structures.tensors import expectation
 
@@ -362,10 +363,19 @@ class Structure(ABC):
         self._check_like(other)
         return self._expectation(other)
 
-    def expected(self, loss: Loss, reference: Any) -> Tensor:
-        """E[loss(y, reference)], y drawn from self: the risk. (B,); inf where some y is outside the loss."""
+    def expected(self, loss: Loss, reference: Any, tolerance: float = 0.0) -> Tensor:
+        """E[loss(y, reference)], y drawn from self: the risk. (B,); inf where some y is outside the loss.
+
+        Exactly, or with a tolerance the value of `certified`, which not every structure has.
+        """
+        if tolerance:
+            return self.certified(loss, reference, tolerance).value
         value = self.expectation(self.uniform().augment(loss, reference))
         return torch.where(value == -torch.inf, torch.inf, value)  # augment leaves outside, by -inf, what costs inf
+
+    def certified(self, loss: Loss, reference: Any, tolerance: float) -> Certified:
+        """The risk to within a tolerance, at the price of the states that matter, and the bound that was reached."""
+        raise NotImplementedError(f"tolerance: a {type(self).__name__} has its risk exactly; only a CTC takes one")
 
     def strata(self, loss: Loss, reference: Any, lowest: bool = False) -> Strata:
         """The best output at each value of loss(y, reference), or the one of lowest score; exact.

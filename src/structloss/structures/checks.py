@@ -71,3 +71,10 @@ def check_over(loss: LocalLoss, places: str, structure: object) -> None:
             f"loss: got {loss!r}, a sum over {loss.over}, but wanted a sum over {places}, which a "
             f"{type(structure).__name__} has"
         )
+
+
+def check_tolerance(tolerance: float) -> float:
+    """The tolerance, or an error."""
+    if not (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf):
+        raise ValueError(f"tolerance: got {tolerance!r}, but wanted a finite number of at least 0")
+    return float(tolerance)

@@ -13,17 +13,19 @@ from structloss.automata import OpenAutomaton
 from structloss.kernels import ctc
 from structloss.kernels.types import Array
 from structloss.kernels.workers import map_in_threads, run
-from structloss.losses import LocalLoss, Loss, MachineLoss
+from structloss.losses import EditDistance, LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import Labels, String, as_positions
 from structloss.structures.base import Found
+from structloss.structures.certified import Certified
 from structloss.structures.chain import ctc_maxima, ctc_strings, native_engine
 from structloss.structures.chain.linear import LinearChain
 from structloss.structures.chain.machines import MachineBatch, Source
 from structloss.structures.chain.native_engine import raise_for
 from structloss.structures.chain.parts import Parts
+from structloss.structures.chain.sparse import certified
 from structloss.structures.chain.writers import Collapse
-from structloss.structures.checks import at_least_float32, check_count, check_floating
+from structloss.structures.checks import at_least_float32, check_count, check_floating, check_tolerance
 from structloss.structures.derivatives import Solve, known
 
 Ints = NDArray[np.int64]
@@ -167,8 +169,50 @@ class CTC(LinearChain):
             scores.append(torch.where(exists, own - torch.where(exists, total, 0), -torch.inf))
         return torch.stack(scores), [[list(string) for string in strings] for strings in found]
 
-    def expected(self, loss: Loss, reference: Any) -> Tensor:
-        """E[loss of what is written], exactly. (B,). Cost T * S * C."""
+    def certified(self, loss: Loss, reference: Any, tolerance: float) -> Certified:
+        """E[loss of what is written] to within a tolerance, and the bound that was reached, (B,) each.
+
+        The loss is an edit distance. Probability too small to matter is sent to a neighbouring state, and what that can
+        cost is added up: the error of the value, and of each component of its gradient in the scores, is at most
+        `error_bound`. That is at most the tolerance, and what the scores' own precision rounds the value by; but for a
+        model so unsure that more than 1,000 states a frame, or 50,000 in all, matter. Then so many are kept, a warning
+        says so, and the bound is what was reached. With a window the bound is one-sided: the expected edit distance
+        itself, without the window, is at most value + error_bound.
+
+        Cost: T * C, and the states that matter, times the labels that each of them follows.
+
+        Args:
+            loss: `EditDistance`, best with a window or a cap.
+            reference: as for `expected`.
+            tolerance: above 0. In a batch, of each example.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> ctc = sl.CTC((9 * torch.eye(3)[[1, 0, 2, 2]])[None])
+            >>> found = ctc.certified(sl.EditDistance(window=3), [[1, 2, 1]], tolerance=1e-3)
+            >>> found.value, bool(found.error_bound <= 1e-3)
+            (tensor([1.0002]), True)
+        """
+        tolerance = check_tolerance(tolerance)
+        if tolerance == 0.0:
+            raise ValueError("tolerance: got 0, but wanted a number above 0; expected() has the risk exactly")
+        if type(loss) is not EditDistance:
+            raise NotImplementedError(f"tolerance: got {loss!r}, but only an EditDistance takes one")
+        if not self._native:
+            raise NotImplementedError("tolerance: the torch engine has the risk exactly; only the native one takes one")
+        if loss.affine:
+            raise NotImplementedError("tolerance: got gap_open and gap_extend, but wanted insertion and deletion")
+        if np.min(loss.substitution) < 0:
+            raise NotImplementedError("tolerance: got substitution costs below 0, but wanted costs of at least 0")
+        p = self._parts
+        if p.machine is not None or p.pinned is not None or p.unary is None:
+            raise NotImplementedError("tolerance: this CTC is augmented or restricted, but only a plain one takes one")
+        return certified(p.unary, p.lengths.tolist(), self._blank, loss, self._references(reference), tolerance)
+
+    def expected(self, loss: Loss, reference: Any, tolerance: float = 0.0) -> Tensor:
+        """E[loss of what is written], exactly. (B,). Cost T * S * C; with a tolerance, the value of `certified`."""
+        if tolerance:
+            return self.certified(loss, reference, tolerance).value
         solve = None
         if self._parts.machine is None and self._native and isinstance(loss, MachineLoss | LocalLoss):
             solve = self._solve(Source(loss, self._references(reference)), None)

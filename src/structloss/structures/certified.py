@@ -1,0 +1,17 @@
+"""A value that is approximate, and how far it can be off."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Certified(NamedTuple):
+    """A value (B,) to within a tolerance, differentiable, and an upper bound of its error and of its gradient's.
+
+    For each example |value - exact| <= error_bound, and so for every component of its gradient in the scores.
+    `active` is how many states a step were kept, (B,).
+    """
+
+    value: Tensor
+    error_bound: Tensor
+    active: Tensor
