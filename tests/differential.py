@@ -29,7 +29,8 @@ def run(seed: int, number: int, seconds: float = float("inf")) -> tuple[int, lis
             if pick.random() < 0.2:
                 wrong += law.direct_differences(name, loss, own)
             else:
-                wrong += law.differences(name, loss, pick.choice(OBJECTIVES), own)
+                possible = [objective for objective in OBJECTIVES if law.is_for(objective, name)]
+                wrong += law.differences(name, loss, pick.choice(possible), own)
     return number, wrong
 
 

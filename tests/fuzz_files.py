@@ -212,6 +212,16 @@ def read_lattice(path: Path) -> object:
     return sl.Lattice.from_text(path)
 
 
+def forest(draw: Draw) -> str:
+    n = draw.randint(2, 6)
+    rows = [f"i{q} -> i{q + 1} {draw.choice(('', f'i{n}'))} : {draw.uniform(-2, 9):g}" for q in range(n)]
+    return lines([*rows, f"i{n} ->", f"i{n} -> : -inf"], draw)
+
+
+def read_forest(path: Path) -> object:
+    return sl.Forest.from_text(path)
+
+
 def transducer(draw: Draw) -> str:
     n = draw.randint(1, 4)
     arcs = [(q, q + 1) for q in range(n - 1)] + [(draw.randrange(n), draw.randrange(n)) for _ in range(5)]
@@ -306,6 +316,7 @@ READERS: dict[str, Reader] = {
     "phn": Reader(transcript("a.phn"), read_phn),
     "words": Reader(lambda draw: one("a.txt", spoken(draw)), words.read, "pocketsphinx"),
     "lattice": Reader(lambda draw: one("a.txt", lattice(draw)), read_lattice),
+    "forest": Reader(lambda draw: one("a.txt", forest(draw)), read_forest),
     "fst-text": Reader(lambda draw: one("a.txt", transducer(draw)), read_transducer),
     "fst-binary": Reader(lambda draw: one("a.fst", openfst(draw)), read_transducer),
     "model": Reader(model, lambda folder: load(folder, TASKS), "safetensors"),

@@ -162,6 +162,14 @@ def boundary(penalty: Callable[[int], float]) -> Callable[..., float]:
     return loss
 
 
+def bracket_errors(miss: float, false_alarm: float) -> Callable[..., float]:
+    def loss(y: Sequence[int], r: Wanted) -> float:
+        mine, theirs = set(y), {next(iter(s)) for s in r}
+        return miss * len(theirs - mine) + false_alarm * len(mine - theirs)
+
+    return loss
+
+
 SWAP = "0 0 1 1\n0 0 2 2\n0 0 3 3\n0 0 1 2 0.5\n0 0 2 1 0.5\n0 0 0 3 1.25\n0 0 3 0 1.25\n0"  # labels 0 and 1 are cheap
 
 
@@ -237,7 +245,7 @@ class LossCase:
 
     loss: sl.Loss
     definition: Callable[[Sequence[int], Wanted], float]
-    over: str  # "labels", "strings", "boundaries" or "pairs"
+    over: str  # "labels", "strings", "boundaries", "pairs" or "brackets"
     partial: bool = True
     sets: bool = True
 
@@ -289,6 +297,9 @@ LOSSES = {
     "a sum over boundaries": LossCase(
         0.5 * sl.BoundaryTolerance(1) + sl.BoundaryInsensitive(1), added((0.5, TAU), (1.0, BEYOND)), "boundaries",
         sets=False,
+    ),
+    "BracketErrors": LossCase(
+        sl.BracketErrors(1.5, 0.5), bracket_errors(1.5, 0.5), "brackets", partial=False, sets=False
     ),
     "PairErrors": LossCase(sl.PairErrors(1.5, 0.5), pair_errors(1.5, 0.5), "pairs", sets=False),
 }  # fmt: skip
@@ -554,6 +565,21 @@ def factor_graph(sizes: list[tuple[int, ...]], method: str, hard: bool) -> Calla
     return make
 
 
+def dependency_tree(projective: bool) -> Callable[[torch.Generator], World]:
+    def make(g: torch.Generator) -> World:
+        T, lengths = 2, (2, 0, 1, 2)
+        scores = _random(g, len(lengths), T, T + 1)
+        trees = {0: [(-1, -1)], 1: [(0, -1)], 2: [(0, 1), (2, 0)]}
+
+        def score(b: int, y: tuple[int, ...]) -> Tensor:
+            return torch.stack([scores.new_zeros(()), *(scores[b, d, h] for d, h in enumerate(y) if h >= 0)]).sum()
+
+        build = lambda: sl.DependencyTree(scores, lengths, projective)  # noqa: E731
+        return World([scores], build, [trees[n] for n in lengths], score, _labels, T + 1)
+
+    return make
+
+
 def alignment(mode: str) -> Callable[[torch.Generator], World]:
     """Pairs of sequences, (3, 2), (0, 1), (1, 3) and (2, 2) long."""
 
@@ -582,6 +608,32 @@ def alignment(mode: str) -> Callable[[torch.Generator], World]:
     return make
 
 
+def forest(g: torch.Generator) -> World:
+    arcs = [[[0, 1, 2], [0, 2, -1], [1, -1, -1], [2, -1, -1], [1, -1, -1]], [[0, -1, -1], [0, 3, -1], [3, -1, -1]]]
+    outputs = [[(0, 2, 3), (0, 4, 3), (1, 3, -1)], [(0, -1, -1), (1, 2, -1)]]
+    scores = _random(g, 8)
+
+    def score(b: int, y: tuple[int, ...]) -> Tensor:
+        return torch.stack([scores[5 * b + a] for a in y if a >= 0]).sum()
+
+    build = lambda: sl.Forest(arcs, scores)  # noqa: E731
+    return World([scores], build, outputs, score, _labels, 5, aligned=False)
+
+
+def constituency_tree(g: torch.Generator) -> World:
+    T, lengths = 3, (3, 0, 1, 2)
+    scores = _random(g, len(lengths), T, T, 1)
+    pad = (-1, -1, -1, -1, -1)
+    trees = {0: [pad], 1: [(0, *pad[1:])], 2: [(1, 0, 4, -1, -1)], 3: [(2, 0, 5, 4, 8), (2, 1, 0, 4, 8)]}
+
+    def score(b: int, y: tuple[int, ...]) -> Tensor:
+        parts = [scores[b, k // T, k % T, 0] for k in y if k >= 0]
+        return torch.stack([scores.new_zeros(()), *parts]).sum()
+
+    build = lambda: sl.ConstituencyTree(scores, lengths)  # noqa: E731
+    return World([scores], build, [trees[n] for n in lengths], score, _labels, T * T, aligned=False)
+
+
 STRUCTURES: dict[str, Callable[[torch.Generator], World]] = {
     "Chain of order 1": chain(1),
     "Chain of order 2": chain(2),
@@ -597,17 +649,35 @@ STRUCTURES: dict[str, Callable[[torch.Generator], World]] = {
     "Alignment, local": alignment("local"),
     "FactorGraph": factor_graph([(3, 3, 3), (), (3,), (3, 3)], "exact", hard=False),
     "FactorGraph with hard factors": factor_graph([(2, 2, 3), (2, 2), (2, 2, 3)], "auto", hard=True),
+    "DependencyTree": dependency_tree(projective=True),
+    "DependencyTree, not projective": dependency_tree(projective=False),
+    "Forest": forest,
+    "ConstituencyTree": constituency_tree,
 }
 
 REFUSALS = {  # the first that fits: structure, kind of loss, and the sentence
     ("Segmentation", "labels"): "a sum over labels, but wanted a sum over boundaries",
     ("Segmentation", "strings"): "all outputs of a Segmentation write the same names",
+    ("DependencyTree", "strings"): "which reads strings, but a DependencyTree writes none",
+    **{
+        (name, "labels"): "a sum over labels, but wanted a sum over brackets" for name in ("Forest", "ConstituencyTree")
+    },
+    ("Forest", "strings"): "which reads strings, but a Forest writes none",
+    ("ConstituencyTree", "strings"): "which reads strings, but a ConstituencyTree writes none",
+    ("*", "brackets"): "a sum over brackets",
     ("Alignment", "labels"): "a sum over labels, but wanted a sum over pairs",
     ("Alignment", "strings"): "outputs of an Alignment are pairs",
     ("*", "boundaries"): "a sum over boundaries",
     ("*", "pairs"): "a sum over pairs",
 }
-OVER = {"Segmentation": "boundaries", "Alignment": "pairs"}  # what these carry, and nothing else
+OVER = {  # what these carry, and nothing else
+    "Segmentation": "boundaries", "Alignment": "pairs", "Forest": "brackets", "ConstituencyTree": "brackets",
+}  # fmt: skip
+
+
+def is_for(objective: str, structure: str) -> bool:
+    """Whether an objective is for a structure: not SlackHinge, where outputs are not told apart by a loss."""
+    return objective != "SlackHinge" or not structure.startswith("DependencyTree")
 
 
 def refusal(structure: str, case: LossCase) -> str | None:

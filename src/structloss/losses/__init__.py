@@ -3,6 +3,7 @@
 from structloss.losses.base import Loss
 from structloss.losses.boundary import BoundaryInsensitive, BoundaryTolerance
 from structloss.losses.boundary import BoundaryLoss as BoundaryLoss
+from structloss.losses.brackets import BracketErrors
 from structloss.losses.cache import CacheInfo, cache_info, clear_cache, set_cache_limit
 from structloss.losses.chunks import ChunkErrors, ChunkF1, CorpusF1, CorpusFBeta
 from structloss.losses.edit import EditDistance, SmithWaterman
@@ -19,6 +20,7 @@ from structloss.losses.word_errors import WordErrors
 __all__ = [
     "BoundaryInsensitive",
     "BoundaryTolerance",
+    "BracketErrors",
     "CacheInfo",
     "ChunkErrors",
     "ChunkF1",

@@ -14,17 +14,25 @@ from structloss.structures.graph.lattice import Lattice
 from structloss.structures.pairs.alignment import Alignment
 from structloss.structures.segments.segmentation import Segmentation
 from structloss.structures.segments.semi_markov import SemiMarkov
+from structloss.structures.trees.constituency import ConstituencyTree
+from structloss.structures.trees.dependency import DependencyTree
+from structloss.structures.trees.forest import Forest
+from structloss.structures.trees.pcfg import PCFG
 
 __all__ = [
     "CTC",
+    "PCFG",
     "Alignment",
     "Allowed",
     "Certificate",
     "Certified",
     "Chain",
     "ChainLayer",
+    "ConstituencyTree",
+    "DependencyTree",
     "FactorGraph",
     "FactorGraphBuilder",
+    "Forest",
     "Lattice",
     "Segmentation",
     "SemiMarkov",

@@ -1,0 +1,1 @@
+"""Trees: packed forests of any kind, dependency trees, and trees of spans."""

@@ -1,0 +1,282 @@
+"""Forest: the trees of any packed forest, such as a parser's chart; a lattice is the case of one tail."""
+
+import copy
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structloss.kernels.forest import first_stray
+from structloss.losses import LocalLoss, Loss
+from structloss.losses.references import Labels, as_padded
+from structloss.structures.base import Found, Strata, Structure
+from structloss.structures.checks import check_over, check_scale, check_shape
+from structloss.structures.engine import is_native
+from structloss.structures.graph.build import as_scores
+from structloss.structures.strata import best_at_each
+from structloss.structures.tensors import expectation, wide
+from structloss.structures.trees import forest_engine, forest_text
+from structloss.structures.trees.packed import Floats, Ints, build, with_values
+
+
+class Forest(Structure):
+    r"""A batch of packed forests (hypergraphs), each with items and arcs of its own.
+
+    An arc has a head, which is an item, and up to two tails, items too. The outputs are the trees of item 0: an arc of
+    which it is the head, and a tree of each of that arc's tails.
+
+    .. math:: \text{score}(\text{tree}) = \sum_{a \in \text{tree}} \text{scores}[a]
+
+    Whatever is parsed by a chart is one (Huang and Chiang 2005): items are spans, arcs are rules applied to them. Where
+    all arcs have one tail it is a lattice. Sums and maxima cost the number of arcs, the k best trees k * k times it.
+
+    Args:
+        arcs: for each example integers (n_b, 3): head, first tail, second tail; -1 for a tail that is not there. No
+            item is below itself: a cycle is an error.
+        scores: floating-point (sum of n_b,), of the arcs of all examples in order, or a list of (n_b,). -inf forbids.
+
+    Outputs are int64 (B, L): numbers of arcs, counted within the example, an arc before the trees of its tails; -1
+    after the end. Of several best trees the lexicographically smallest is the one of the smallest arc, at the first
+    place where they differ. `marginals()` is how often each arc is used in the mean, (sum of n_b,): its probability,
+    unless a tree uses it twice. Sums are tensor operations in the torch engine; trees are sought and drawn on the CPU.
+
+    Example:
+        >>> import torch, structloss as sl
+        >>> arcs = [[0, 1, 2], [0, 2, 1], [1, -1, -1], [2, -1, -1], [2, 1, -1]]
+        >>> forest = sl.Forest([arcs], torch.tensor([0., 1., 0., 0., 2.]))
+        >>> forest.argmax(), forest.max()
+        (tensor([[1, 4, 2, 2]]), tensor([3.]))
+        >>> forest.marginals()[:2]
+        tensor([0.2689, 0.7311])
+    """
+
+    def __init__(self, arcs: Sequence[Any], scores: Tensor | Sequence[Tensor]) -> None:
+        rows = _as_arcs(arcs)
+        self._forests = build(rows)
+        self._scores = as_scores(scores, self._forests.sizes)
+        self._names: list[list[str]] | None = None
+
+    @classmethod
+    def from_text(cls, texts: Sequence[str | Path] | str | Path) -> Self:
+        """From lines `head -> tail tail : score`, or files of them; tails and score may be left out.
+
+        Items are named by anything without spaces; the head of the first line is the root. The scores are a leaf tensor
+        in torch's default precision, `.scores`, in the order of the lines.
+
+        Example:
+            >>> import structloss as sl
+            >>> forest = sl.Forest.from_text('''S -> NP VP : 0.5
+            ... NP ->
+            ... VP -> NP : 1
+            ... VP -> : 2''')
+            >>> forest.max(), forest.decode()
+            (tensor([2.5000]), [[0, 1, 3]])
+        """
+        if isinstance(texts, str | Path):
+            texts = [texts]
+        read = [forest_text.read(text, f"texts[{b}]") for b, text in enumerate(texts)]
+        scores = torch.tensor([x for _, own, _ in read for x in own], dtype=torch.get_default_dtype())
+        forest = cls([arcs for arcs, _, _ in read], scores)
+        forest._names = [names for _, _, names in read]
+        return forest
+
+    def draw(self, path: str | Path, example: int = 0, y: Tensor | None = None) -> Path:
+        """Draw an example into a file whose name ends in .svg, .png or .pdf; the arcs of the tree y are bold.
+
+        Args:
+            path: the file.
+            example: which of the batch.
+            y: a tree (L,), by default the best.
+        """
+        from structloss.structures.trees.drawing import draw_forest
+
+        own = (self.argmax()[example] if y is None else y).tolist()
+        return draw_forest(self._forests, example, self._names, [a for a in own if a >= 0], Path(path))
+
+    @property
+    def scores(self) -> Tensor:
+        """Those of the arcs of all examples in order, (sum of n_b,)."""
+        return self._scores
+
+    def with_scores(self, scores: Tensor | Sequence[Tensor]) -> Self:
+        """The same forests with other scores for their arcs: nothing is sorted again."""
+        return self._like(as_scores(scores, self._forests.sizes))
+
+    def _sizes(self) -> dict[str, object]:
+        return {"items": self._forests.num_items, "arcs": len(self._scores)}
+
+    # --- The template ------------------------------------------------------------------------------------------------
+
+    def _like(self, scores: Tensor) -> Self:
+        forest = copy.copy(self)
+        forest._scores = scores
+        return forest
+
+    @property
+    def _batch(self) -> int:
+        return len(self._forests.sizes)
+
+    @property
+    def _potentials(self) -> tuple[Tensor, ...]:
+        return (self._scores,)
+
+    def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
+        return self._like(potentials[0])
+
+    @property
+    def _offset(self) -> Tensor:
+        return torch.from_numpy(self._forests.offset).to(self.device)[:, None]
+
+    def _choices(self, y: Tensor, name: str) -> Tensor:
+        check_shape(y, (self._batch, self._forests.longest), name)
+        choices, f = torch.where(y >= 0, y + self._offset, -1), self._forests
+        row, place = first_stray(f.packed, f.num_items, choices.cpu().numpy())
+        if row >= 0:
+            i, b = divmod(row, self._batch)
+            raise ValueError(
+                f"{name}: {y[i, b].tolist()} is no tree of example {b}, from position {place} on: wanted an arc of "
+                "item 0, each before the trees of its tails, and then -1"
+            )
+        return choices
+
+    def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
+        return torch.where(exists[:, :, None] & (choices >= 0), choices - self._offset, -1)
+
+    def _score(self, choices: Tensor) -> Tensor:
+        if not choices.shape[2]:
+            return self._scores.new_full(choices.shape[:2], -math.inf)
+        used = choices >= 0
+        own = (
+            wide(self._scores)[choices.clamp(min=0)] if len(self._scores) else wide(self._scores).new_zeros(used.shape)
+        )
+        value = torch.where(used, own, 0).sum(2)
+        return torch.where(used[:, :, 0] & (value > -math.inf), value, -math.inf).to(self.dtype)
+
+    def _best(self, k: int) -> Found:
+        f = self._forests
+        found = forest_engine.best(f, self._scores.detach(), f.packed.root[None], k, f.longest)
+        return Found(found.choices[0], found.exists[0])
+
+    def _draw(self, n: int, generator: torch.Generator | None) -> Found:
+        return forest_engine.draw(self._forests, self._scores, n, generator)
+
+    def _log_partition(self) -> Tensor:
+        return forest_engine.log_partition(self._forests, self._scores, is_native(self.device))
+
+    def _expectation(self, other: Self) -> Tensor:
+        if is_native(self.device):
+            return forest_engine.expectation(self._forests, self._scores, other._scores)
+        terms = [(wide(self._scores), wide(other._scores), self._forests.owner.to(self.device))]
+        zeros = terms[0][0].new_zeros(self._batch)
+        return expectation(lambda x: self._like(x[0])._log_partition(), terms, zeros).to(self.dtype)
+
+    def _check_same(self, other: Self) -> None:
+        mine, theirs = ((*s._forests.packed, s._forests.sizes) for s in (self, other))
+        same = all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
+        if self._forests is not other._forests and not same:
+            raise ValueError(f"other: got {other!r}, but wanted the arcs of {self!r}")
+
+    # --- Losses and references ---------------------------------------------------------------------------------------
+
+    def _reference(self, reference: Labels) -> Tensor:
+        """Arcs (B, U), negative where there is none, each one of the example's."""
+        arcs, _ = as_padded(reference, "reference", self.device)
+        if arcs.dim() != 2 or arcs.shape[0] != self._batch:
+            raise ValueError(
+                f"reference: got shape {tuple(arcs.shape)}, but wanted ({self._batch}, U), or lists of arcs"
+            )
+        sizes = torch.from_numpy(self._forests.sizes).to(self.device)[:, None]
+        if (arcs >= sizes).any():
+            b, i = (arcs >= sizes).nonzero()[0].tolist()
+            raise ValueError(
+                f"reference: reference[{b}][{i}] is {int(arcs[b, i])}, but example {b} has {int(sizes[b])} arcs"
+            )
+        return arcs
+
+    def _costs(self, loss: Loss, reference: Labels, dtype: torch.dtype) -> Tensor:
+        """What each arc costs, (A,); what every tree costs is added to the arcs of its root."""
+        if not isinstance(loss, LocalLoss):
+            raise TypeError(
+                f"loss: got {loss!r}, which reads strings, but a {type(self).__name__} writes none: wanted a sum over "
+                "brackets, such as BracketErrors()"
+            )
+        check_over(loss, "brackets", self)
+        arcs, f = self._reference(reference), self._forests
+        costs = loss.costs_of(arcs, arcs.new_ones(len(arcs)), 1 + int(f.sizes.max(initial=0)), dtype)[:, 0]
+        owner = f.owner.to(self.device)
+        own = costs[owner, torch.arange(len(owner), device=self.device) - self._offset[owner, 0]]
+        at_root = torch.from_numpy(f.heads == f.packed.root[f.owner.numpy()]).to(self.device)
+        return own + torch.where(at_root, costs[owner, -1], 0)
+
+    def augment(self, loss: Loss, reference: Labels, scale: float = 1.0) -> Self:
+        """The same trees, y scored by score(y) + scale * loss(y, reference), at no cost.
+
+        Args:
+            loss: a sum over arcs: `BracketErrors`.
+            reference: the arcs that count as right, (B, U) or lists of them, in any order.
+            scale: a number; negative to subtract the loss.
+        """
+        check_scale(scale)
+        return self._like(self._scores + scale * self._costs(loss, reference, self.dtype))
+
+    def given(self, reference: Labels) -> Self:
+        """The trees that agree with the reference: where it has an arc of an item, they use no other arc of it.
+
+        A whole tree leaves that tree only, some of its arcs all trees that could have them.
+
+        Args:
+            reference: arcs (B, U) or lists of them, in any order.
+        """
+        arcs, f = self._reference(reference), self._forests
+        number = (arcs + self._offset)[arcs >= 0].cpu()
+        heads = torch.from_numpy(f.heads)
+        known = torch.zeros(f.num_items + 1, dtype=torch.bool)
+        known[heads[number]] = True
+        forbidden = known[heads]
+        forbidden[number] = False
+        return self._like(self._scores.masked_fill(forbidden.to(self.device), -math.inf))
+
+    def _strata(self, loss: Loss, reference: Labels) -> Strata:
+        return self.strata_of(self._costs(loss, reference, torch.float64).cpu().numpy())
+
+    def strata_of(self, costs: Floats) -> Strata:
+        """The best choices at each value of the sum of the costs (A,) of a tree's arcs.
+
+        Items are told apart by the values that the costs of their trees can have: with V of them V * V times the cost
+        of `argmax()`, and that in Python once.
+        """
+        made, origin, values, roots = with_values(self._forests, costs)
+        of_arcs = torch.from_numpy(origin).to(self.device)
+        trees, exists = forest_engine.best(made, self._scores[of_arcs].detach(), roots, 1, self._forests.longest)
+        trees = torch.where(trees >= 0, of_arcs[trees.clamp(min=0)], -1) if len(origin) else trees
+        there = exists[:, 0].cpu().numpy()
+        own = [x[there[: len(x), b]] for b, x in enumerate(values)]
+
+        def best(wanted: Any) -> Found:
+            choices, found = trees[0, 0].clone(), torch.zeros(self._batch, dtype=torch.bool, device=self.device)
+            for b, x in enumerate(values):
+                for v in np.flatnonzero(np.abs(x - wanted[b]) < 1e-8)[:1]:
+                    choices[b], found[b] = trees[v, 0, b], exists[v, 0, b]
+            return Found(choices[None], found[None])
+
+        return best_at_each(own, self._scores, best)
+
+
+def _as_arcs(arcs: Sequence[Any]) -> list[Ints]:
+    """(n_b, 3) of each example."""
+    rows = [np.asarray(a.cpu() if isinstance(a, Tensor) else a) for a in arcs]
+    for b, a in enumerate(rows):
+        if a.size and (a.ndim != 2 or a.shape[1] != 3):
+            raise ValueError(f"arcs: arcs[{b}] has shape {a.shape}, but wanted (n, 3): head, first tail, second tail")
+        if a.size and not np.issubdtype(a.dtype, np.integer):
+            raise TypeError(f"arcs: arcs[{b}] has {a.dtype}, but wanted integers: head, first tail, second tail")
+        wrong = (a < [0, -1, -1]).any(1) if a.size else np.zeros(0, bool)
+        if wrong.any():
+            i = int(wrong.argmax())
+            raise ValueError(f"arcs: arcs[{b}][{i}] is {a[i].tolist()}, but items are at least 0, or -1 for no tail")
+        rows[b] = np.ascontiguousarray(a.reshape(-1, 3), np.int64)
+    return rows
