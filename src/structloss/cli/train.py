@@ -29,8 +29,8 @@ def train(
     objective: Annotated[
         str | None,
         typer.Option(
-            help=f"{', '.join(OBJECTIVES)}, with settings as in direct:epsilon=1. By default nll, and what suits "
-            "the loss where --loss names one."
+            help=f"{', '.join(OBJECTIVES)}, with settings as in direct:epsilon=1, or a sum such as risk+0.1*nll. By "
+            "default nll, and what suits the loss where --loss names one."
         ),
     ] = None,
     loss: options.LossName = None,
@@ -40,6 +40,7 @@ def train(
     l2: options.L2 = None,
     patience: options.Patience = None,
     warm_up: options.WarmUp = 0,
+    init: options.Init = None,
     seed: options.Seed = 0,
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
@@ -105,6 +106,10 @@ def predict(
     marginals: Annotated[
         bool, typer.Option("--marginals", help="Write in one more column how probable each position's states are.")
     ] = False,
+    times: Annotated[
+        bool,
+        typer.Option("--times", help="Write in one more column when each word begins and ends, in seconds: speech."),
+    ] = False,
 ) -> None:
     """Write a model's answers in the format that was read.
 
@@ -131,10 +136,12 @@ def predict(
         known = written_marginals(loaded, examples) if marginals else [None] * len(examples)
         lines: list[str] = []
         for example, row, answers in zip(examples, known, nbest_answers(loaded, examples, nbest), strict=True):
-            for probability, answer in answers:
+            for answer in answers:
                 if nbest > 1:
-                    lines.append(f"# probability = {probability:.6g}")
-                lines.extend(task.write(example, answer, row))
+                    lines.append(f"# probability = {answer.probability:.6g}")
+                if times:
+                    row = [f"{word}:{begin:g}-{end:g}" for word, begin, end in loaded.times(answer.output)]
+                lines.extend(task.write(example, answer.names, row))
         text = "\n".join(lines) + "\n"
         if out is None:
             sys.stdout.write(text)
