@@ -12,7 +12,10 @@ CHECKPOINT_SECONDS = Plan().checkpoint_seconds
 
 TaskName = Annotated[
     str,
-    typer.Argument(help="tagging: CoNLL columns or CoNLL-U; g2p: words and phones; ocr: an npz of handwritten words."),
+    typer.Argument(
+        help="tagging: CoNLL columns or CoNLL-U; g2p: words and phones; ocr: an npz of handwritten words; "
+        "parsing: CoNLL-U."
+    ),
 ]
 TrainFile = Annotated[Path | None, typer.Option("--train", help="The file to train on.")]
 DevFile = Annotated[Path | None, typer.Option("--dev", help="The file to stop on; by default every tenth example.")]
