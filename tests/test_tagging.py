@@ -38,7 +38,8 @@ def test_conllu_keeps_what_is_no_token(tmp_path) -> None:
     path.write_text(CONLLU)
     (sentence,) = conll.read(path)
     assert sentence.column(3) == ["VERB", "PRON"]
-    assert "\n".join(conll.written(sentence, {3: ["A", "B"]})) + "\n" == CONLLU.replace("VERB", "A").replace("PRON", "B")
+    lines = conll.written(sentence, {3: ["A", "B"]})
+    assert "\n".join(lines) + "\n" == CONLLU.replace("VERB", "A").replace("PRON", "B")
 
 
 def read(folder: Path, content: str | bytes, name: str = "a.txt") -> list[conll.Sentence]:

@@ -21,7 +21,7 @@ def read(path: Path) -> list[conll.Sentence]:
     sentences = conll.read(path)
     if not sentences[0].layout.conllu:
         number, width = sentences[0].numbers[0], sentences[0].layout.width
-        raise DataError(f"{path}, line {number}: got {width} columns, but wanted CoNLL-U: ten between tabs, an id first")
+        raise DataError(f"{path}, line {number}: got {width} columns, but wanted CoNLL-U, ten between tabs")
     return sentences
 
 
@@ -33,7 +33,7 @@ def arcs(sentence: conll.Sentence, path: Path, wanted: bool) -> tuple[Arc, ...]:
     where = [f"{path}, line {number}, column {HEAD + 1} (HEAD)" for number in sentence.numbers]
     for place, head in zip(where, written, strict=True):
         if not _NUMBER.fullmatch(head) or int(head) > n:
-            raise DataError(f"{place}: got {head[:40]!r}, but wanted 0 for the root, or a word of the sentence, 1 to {n}")
+            raise DataError(f"{place}: got {head[:40]!r}, but wanted 0 for the root, or a word from 1 to {n}")
     heads = [int(head) for head in written]
     _, word, fault = first_fault(np.array([heads]), np.array([n]), True, False)
     if fault == CYCLE:
@@ -42,7 +42,8 @@ def arcs(sentence: conll.Sentence, path: Path, wanted: bool) -> tuple[Arc, ...]:
         raise DataError(f"{where[word - 1]}: word {word} is a second one on the root, but wanted one")
     for number, relation in zip(sentence.numbers, sentence.column(RELATION), strict=True):
         if relation in ("", "_"):
-            raise DataError(f"{path}, line {number}, column {RELATION + 1} (DEPREL): got {relation!r}, but wanted a name")
+            place = f"{path}, line {number}, column {RELATION + 1} (DEPREL)"
+            raise DataError(f"{place}: got {relation!r}, but wanted a relation")
     return tuple(zip(heads, sentence.column(RELATION), strict=True))
 
 
