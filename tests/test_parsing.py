@@ -5,6 +5,7 @@ import json
 import random
 import re
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -47,7 +48,7 @@ def _one_thread():
 
 
 def sentence(draw: random.Random) -> str:
-    """A determiner hangs on the noun after it, what stands before the verb is its subject, what is behind its object."""
+    """A determiner hangs on the noun after it; the subject stands before the verb, an object behind."""
     rows: list[tuple[str, str, int, str]] = []
 
     def phrase(verb: Callable[[], int], relation: str) -> None:
@@ -144,7 +145,7 @@ def test_las_and_uas_against_an_independent_count(tmp_path: Path) -> None:
 
     sizes = [draw.randint(1, 9) for _ in range(50)]
     predicted, gold = [tree(n) for n in sizes], [tree(n) for n in sizes]
-    pairs = list(zip(sum(predicted, []), sum(gold, []), strict=True))
+    pairs = list(zip(chain.from_iterable(predicted), chain.from_iterable(gold), strict=True))
     heads = [a[0] == b[0] for a, b in pairs]
     names_too = [right and a[1].split(":")[0] == b[1].split(":")[0] for right, (a, b) in zip(heads, pairs, strict=True)]
     assert attachment(predicted, gold) == pytest.approx((sum(names_too) / len(pairs), sum(heads) / len(pairs)))
@@ -179,7 +180,7 @@ def test_a_parser_from_the_command_line(files: Path, projective: int) -> None:
     first = several.output.splitlines()[1].split("\t")
     pairs = [pair.rsplit(":", 1) for pair in first[9].removeprefix("Marginals=").split(",")]
     assert sum(float(p) for _, p in pairs) == pytest.approx(1, abs=0.02)
-    assert pairs[0][0] == f"{first[6]}:{first[7]}"
+    assert f"{first[6]}:{first[7]}" in [name for name, _ in pairs]
     assert ElementTree.parse(picture).getroot().tag.endswith("svg")
     none = run("evaluate", files / "model", files / "new.conllu")
     assert (none.exit_code, "got no heads to compare" in none.output.replace("\n", " ")) == (2, True)

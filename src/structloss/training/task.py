@@ -126,7 +126,7 @@ class FileTask(Task):
 
     @abstractmethod
     def write(
-        self, example: Example, prediction: Sequence[str], marginals: Sequence[str] | None = None
+        self, example: Example, prediction: Sequence[Any], marginals: Sequence[str] | None = None
     ) -> Iterable[str]:
         """The lines of an example with another answer, in the format it was read in.
 
@@ -187,7 +187,7 @@ def written_marginals(model: TaskModel, examples: Sequence[Example], batch_size:
     result = []
     with torch.no_grad():
         for i in range(0, len(examples), batch_size):
-            structure = model.structure([model.encode(example) for example in examples[i : i + batch_size]])
+            structure: Any = model.structure([model.encode(example) for example in examples[i : i + batch_size]])
             states, names = model.states(structure)
             for length, rows in zip(structure.lengths.tolist(), states, strict=True):
                 probabilities, order = rows[:length].sort(dim=1, descending=True, stable=True)
