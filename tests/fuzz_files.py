@@ -276,10 +276,12 @@ def openfst(draw: Draw) -> bytes:
 def model(draw: Draw) -> Folder:
     """The directory of a small model that nobody has trained."""
     with TemporaryDirectory() as folder:
-        path, name = Path(folder), draw.choice(("tagging", "g2p", "ocr"))
+        path, name = Path(folder), draw.choice(("tagging", "g2p", "ocr", "parsing"))
         task = TASKS[name]
         if name == "ocr":
             (path / "data.npz").write_bytes(letters(draw))
+        elif name == "parsing":
+            (path / "data.npz").write_text("1\ta\t_\tX\t_\t_\t0\troot\t_\t_\n")
         else:
             (path / "data.npz").write_text("a B\nb I\n\na B\n" if name == "tagging" else "ab\tA B\nb\tB\n")
         settings = {**task.settings, "width": 8}

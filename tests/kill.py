@@ -77,13 +77,26 @@ def make_align(folder: Path) -> list[str]:
     return [str(folder)]
 
 
-MADE = {"tagging": make_tagging, "g2p": make_g2p, "ocr": make_ocr, "align": make_align, "compare": make_tagging}
+def make_parsing(folder: Path) -> list[str]:
+    from test_parsing import sentence
+
+    draw = random.Random(0)
+    for name, sentences in (("train", 60), ("dev", 15)):
+        (folder / f"{name}.conllu").write_text("".join(sentence(draw) for _ in range(sentences)))
+    return ["--train", str(folder / "train.conllu"), "--dev", str(folder / "dev.conllu")]
+
+
+MADE = {
+    "tagging": make_tagging, "g2p": make_g2p, "ocr": make_ocr, "parsing": make_parsing, "align": make_align,
+    "compare": make_tagging,
+}  # fmt: skip
 SETTINGS = {
     "tagging": ["train", "tagging", "--set", "model=bilstm", "--batch-size", "4", "--epochs", "5", "--patience", "5"],
     "g2p": ["train", "g2p", "--epochs", "4", "--batch-size", "8", "--set", "width=32", "--warm-up", "2",
             "--objective", "risk"],
     "ocr": ["train", "ocr", "--epochs", "6", "--batch-size", "4", "--set", "model=cnn", "--set", "width=32",
             "--objective", "softmax-margin"],
+    "parsing": ["train", "parsing", "--epochs", "5", "--batch-size", "4", "--set", "width=32"],
     "align": ["align", "train", "--epochs", "3", "--epsilon", "1.1", "--epsilon", "11"],
     "compare": ["compare", "tagging", "--set", "model=bilstm", "--epochs", "5", "--warm-up", "2", "--batch-size", "4",
                 "--objective", "nll", "--objective", "hinge", "--objective", "risk", "--seeds", "1", "--jobs", "2"],

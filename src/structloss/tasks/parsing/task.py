@@ -18,7 +18,7 @@ from structloss.training.task import DataError, Defaults, Example, FileTask, Tas
 
 MODELS = ("bilstm",)
 _RANGES = {
-    "width": (1, 4096), "layers": (1, 16), "dropout": (0.0, 0.99), "min_count": (1, 1 << 30), "projective": (0, 1),
+    "width": (1, 1024), "layers": (1, 8), "dropout": (0.0, 0.99), "min_count": (1, 1 << 30), "projective": (0, 1),
     "tags": (0, 1),
 }  # fmt: skip
 
@@ -115,7 +115,7 @@ class Parsing(FileTask):
         return {**settings, "labels": labels, "columns": names}
 
     def defaults(self, settings: dict[str, Any]) -> Defaults:
-        return Defaults(lr=0.002, l2=0.0, epochs=20, batch_size=32, patience=20, average=0.998, decays=True)
+        return Defaults(lr=0.002, l2=0.0, epochs=25, batch_size=32, patience=10, average=0.998, decays=True)
 
     def build(self, config: dict[str, Any]) -> TaskModel:
         check_settings(config, MODELS, _RANGES)
