@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import torch
 
 import structloss as sl
 from structloss.reproduce.finding import FILE, Finding, Grid
@@ -19,6 +20,7 @@ from structloss.tasks import TASKS
 from structloss.tasks.alignment import audio, timit, transcripts, words
 from structloss.tasks.alignment.segments import Segments
 from structloss.training.directory import load, save
+from structloss.training.task import Example
 
 Draw = random.Random
 Folder = dict[str, bytes]  # the files of a folder by name
@@ -174,6 +176,19 @@ def sound(draw: Draw) -> bytes:
     return file.getvalue()
 
 
+def recordings(draw: Draw) -> Folder:
+    """A list of recordings and their transcripts, and the recordings."""
+    spoken = [" ".join(draw.choices(WORDS, k=draw.randint(1, 4))) + " a" for _ in range(draw.randint(1, 3))]
+    rows = [f"{i}.wav\t{text}" for i, text in enumerate(spoken)]
+    return {"a.tsv": lines(rows, draw).encode(), **{f"{i}.wav": sound(draw) for i in range(len(spoken))}}
+
+
+def read_recordings(folder: Path) -> object:
+    """The list, and the folder, whose recordings have no transcripts beside them."""
+    task = TASKS["speech"]
+    return task.read(folder, {}), [list(task.write(e, e.y)) for e in task.read(folder / "a.tsv")]
+
+
 def segments(draw: Draw) -> Segments:
     phones = draw.choices(PHONES, k=draw.randint(1, 8))
     times = sorted(draw.sample(range(1, 400), len(phones)))
@@ -276,7 +291,7 @@ def openfst(draw: Draw) -> bytes:
 def model(draw: Draw) -> Folder:
     """The directory of a small model that nobody has trained."""
     with TemporaryDirectory() as folder:
-        path, name = Path(folder), draw.choice(("tagging", "g2p", "ocr", "parsing"))
+        path, name = Path(folder), draw.choice(("tagging", "g2p", "ocr", "parsing", "speech"))
         task = TASKS[name]
         if name == "ocr":
             (path / "data.npz").write_bytes(letters(draw))
@@ -285,7 +300,8 @@ def model(draw: Draw) -> Folder:
         else:
             (path / "data.npz").write_text("a B\nb I\n\na B\n" if name == "tagging" else "ab\tA B\nb\tB\n")
         settings = {**task.settings, "width": 8}
-        examples = task.read(path / "data.npz")
+        frames = [Example(torch.zeros(4, 40), tuple("ab c"), "a.wav", "a.wav")]
+        examples = frames if name == "speech" else task.read(path / "data.npz")
         save(path / "model", task, task.build(task.configure(examples, settings)), {})
         return {file.name: file.read_bytes() for file in (path / "model").iterdir()}
 
@@ -317,6 +333,7 @@ READERS: dict[str, Reader] = {
     "g2p": Reader(lambda draw: one("a.tsv", pronunciations(draw)), read_g2p),
     "npz": Reader(lambda draw: one("a.npz", letters(draw)), TASKS["ocr"].read, inside=(unzipped, zipped)),
     "wav": Reader(lambda draw: one("a.wav", sound(draw)), audio.read, "soundfile"),
+    "speech": Reader(recordings, read_recordings, "kaldi_native_fbank"),
     "textgrid-long": Reader(transcript("a.TextGrid"), transcripts.read),
     "textgrid-short": Reader(short_textgrid, transcripts.read),
     "lab": Reader(transcript("a.lab"), transcripts.read),

@@ -1,6 +1,6 @@
 """Kill training at random moments, resume it, and compare what came of it with an undisturbed run, bit for bit.
 
-    python tests/kill.py --task tagging --number 20 --seed 1      # kill -9; also g2p, ocr, align
+    python tests/kill.py --task tagging --number 20 --seed 1      # kill -9; also g2p, ocr, align, speech
     python tests/kill.py --task compare --number 10               # Ctrl-C and SIGTERM, by turns
 
 A run is killed in its middle, once a checkpoint of a random number of steps is there. A comparison gets a signal at any
@@ -86,8 +86,15 @@ def make_parsing(folder: Path) -> list[str]:
     return ["--train", str(folder / "train.conllu"), "--dev", str(folder / "dev.conllu")]
 
 
+def make_speech(folder: Path) -> list[str]:
+    from test_speech import made, texts
+
+    return ["--train", str(made(folder, "train", texts(60, 0))), "--dev", str(made(folder, "dev", texts(10, 1), 1))]
+
+
 MADE = {
     "tagging": make_tagging, "g2p": make_g2p, "ocr": make_ocr, "parsing": make_parsing, "align": make_align,
+    "speech": make_speech,
     "compare": make_tagging,
 }  # fmt: skip
 SETTINGS = {
@@ -97,6 +104,8 @@ SETTINGS = {
     "ocr": ["train", "ocr", "--epochs", "6", "--batch-size", "4", "--set", "model=cnn", "--set", "width=32",
             "--objective", "softmax-margin"],
     "parsing": ["train", "parsing", "--epochs", "5", "--batch-size", "4", "--set", "width=32"],
+    "speech": ["train", "speech", "--epochs", "5", "--batch-size", "4", "--set", "width=32", "--warm-up", "2",
+               "--objective", "risk"],
     "align": ["align", "train", "--epochs", "3", "--epsilon", "1.1", "--epsilon", "11"],
     "compare": ["compare", "tagging", "--set", "model=bilstm", "--epochs", "5", "--warm-up", "2", "--batch-size", "4",
                 "--objective", "nll", "--objective", "hinge", "--objective", "risk", "--seeds", "1", "--jobs", "2"],

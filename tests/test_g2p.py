@@ -178,7 +178,7 @@ def test_a_model_learns_the_toy_language_and_comes_back(model: str, order: int, 
     _, again = load(tmp_path / "model", TASKS)
     assert predict(again, held) == predict(trained, held)
     best = nbest_answers(again, held[:5], 3)
-    assert all(sum(p for p, _ in answers) <= 1 + 1e-5 for answers in best)
+    assert all(sum(answer.probability for answer in answers) <= 1 + 1e-5 for answers in best)
     rows = written_marginals(again, held[:5])
     assert [len(row) for row in rows] == [len(example.x) for example in held[:5]]
     silent = next(i for i, example in enumerate(held) if example.source.endswith("e") and len(example.source) > 2)

@@ -1,6 +1,7 @@
 """Objectives and losses by name, as the command line and estimators take them: "softmax-margin", "edit:cap=5"."""
 
 import inspect
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -9,6 +10,7 @@ from structloss.losses import Loss, TropicalLoss
 from structloss.objectives import Impossible, Objective
 
 OBJECTIVES, LOSSES = Objective.named, Loss.named
+_PLUS = re.compile(r"\s*\+\s*(?=[^,=+]*\*|[A-Za-z])")  # between objectives, not in 1e+3
 
 
 def split(text: str, what: str) -> tuple[str, dict[str, Any]]:
@@ -68,15 +70,21 @@ def loss_of(text: str | Loss, labels: Sequence[str] | None = None) -> Loss:
 def objective_of(text: str | Objective, loss: str | Loss = "hamming", labels: Sequence[str] | None = None) -> Objective:
     """An objective from its name and settings, with a loss where it takes one; its reduction is "mean".
 
-    The names of the labels are for losses that want them.
+    The names of the labels are for losses that want them. Objectives can be added up, each with a factor.
 
     Example:
         >>> from structloss.naming import objective_of
         >>> objective_of("direct:epsilon=0.5", "hamming")
         DirectLoss(reduction='mean', loss=Hamming(costs=None, normalize=False), toward=True, epsilon=0.5)
+        >>> objective_of("risk+0.1*nll", "hamming").factors
+        [1.0, 0.1]
     """
     if isinstance(text, Objective):
         return text
+    terms = _PLUS.split(text)
+    if len(terms) > 1 or "*" in text:
+        first, *others = [_factor(term) * objective_of(term.rpartition("*")[2], loss, labels) for term in terms]
+        return sum(others, start=first)
     name, settings = split(text, "objective")
     if name not in OBJECTIVES:
         raise ValueError(f"objective: got {text!r}, but wanted one of {', '.join(OBJECTIVES)}")
@@ -84,6 +92,16 @@ def objective_of(text: str | Objective, loss: str | Loss = "hamming", labels: Se
         settings["loss"] = loss_of(loss, labels)
     objective: Objective = build(OBJECTIVES[name], settings, f"objective {text!r}")
     return objective
+
+
+def _factor(term: str) -> float:
+    factor, times, _ = term.rpartition("*")
+    if not times:
+        return 1.0
+    try:
+        return float(factor)
+    except ValueError:
+        raise ValueError(f"objective: got the factor {factor!r} in {term!r}, but wanted a number") from None
 
 
 def default_objective(loss: str | Loss | None) -> str:

@@ -33,6 +33,7 @@ def compare(
     l2: options.L2 = None,
     patience: options.Patience = None,
     warm_up: options.WarmUp = 0,
+    init: options.Init = None,
     seed: options.Seed = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Keep runs that have ended, go on with others.")] = False,
     overwrite: options.Overwrite = False,

@@ -14,7 +14,7 @@ TaskName = Annotated[
     str,
     typer.Argument(
         help="tagging: CoNLL columns or CoNLL-U; g2p: words and phones; ocr: an npz of handwritten words; "
-        "parsing: CoNLL-U."
+        "parsing: CoNLL-U; speech: recordings and transcripts."
     ),
 ]
 TrainFile = Annotated[Path | None, typer.Option("--train", help="The file to train on.")]
@@ -38,6 +38,7 @@ Patience = Annotated[
     typer.Option(min=1, help="Stop after so many epochs without a better dev metric; by default the task's."),
 ]
 WarmUp = Annotated[int, typer.Option(min=0, help="Train the first so many epochs on the likelihood.")]
+Init = Annotated[Path | None, typer.Option("--init", help="A model directory whose weights training begins with.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same numbers.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="A setting of the model, such as model=bilstm or order=3.")

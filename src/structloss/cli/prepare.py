@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from structloss.training.plan import Plan
     from structloss.training.task import FileTask
 
-_PATHS = ("train", "dev", "test", "out")
+_PATHS = ("train", "dev", "test", "out", "init")
 _PLANNED = ("lr", "l2", "epochs", "batch_size", "patience")  # options that stand above a task's own defaults
 
 
@@ -80,7 +80,7 @@ def prepared(context: typer.Context, objectives: Sequence[str] = ()) -> Prepared
     p = context.params
     from structloss.naming import default_objective, objective_of
     from structloss.tasks import TASKS
-    from structloss.training.experiment import Data
+    from structloss.training.experiment import Data, begin_as
     from structloss.training.plan import Plan
 
     if p["task"] not in TASKS:
@@ -88,7 +88,10 @@ def prepared(context: typer.Context, objectives: Sequence[str] = ()) -> Prepared
     if p["train"] is None:
         raise ValueError("--train: wanted the file to train on")
     task = TASKS[p["task"]]
-    settings = _settings(task, p["setting"] or [])
+    trained = _trained(task, p["init"])
+    settings = _settings(
+        {**task.settings, **{k: trained[k] for k in task.settings if k in trained}}, p["setting"] or []
+    )
     named = p["objective"] or objectives or default_objective(p["loss"])
     names = [named] if isinstance(named, str) else list(named)
     if len(set(names)) < len(names):
@@ -96,18 +99,35 @@ def prepared(context: typer.Context, objectives: Sequence[str] = ()) -> Prepared
     for name in names:
         objective_of(name, p["loss"] or task.loss, ["O"])  # what is wrong with it is said before files are read
     data = Data.read(task, p["train"], p["dev"], p["test"])
-    config = task.configure(data.train, settings)
+    config = {**trained, **settings} if trained else task.configure(data.train, settings)
     made = {name: objective_of(name, p["loss"] or task.loss, config["labels"]) for name in names}
+    model = task.build(config)
+    if trained:
+        begin_as(model, task, p["init"])
+    if any(objective.impossible == "error" for objective in made.values()):
+        data.check_possible(model)
     if not p["unknown_labels"]:
-        data.check_labels(task.build(config))
+        data.check_labels(model)
     plan = {**asdict(task.defaults(settings)), **{key: p[key] for key in _PLANNED if p[key] is not None}}
     own = {key: p[key] for key in ("warm_up", "seed", "resume", "overwrite", "checkpoint_seconds")}
-    return Prepared(task, data, config, made, Plan(**plan, **own))
+    return Prepared(task, data, config, made, Plan(**plan, **own, init=str(p["init"] or "")))
 
 
-def _settings(task: "FileTask", given: Sequence[str]) -> dict[str, Any]:
+def _trained(task: "FileTask", folder: Path | None) -> dict[str, Any]:
+    """The config of the model that training begins with, nothing where there is none."""
+    from structloss.tasks import TASKS
+    from structloss.training.directory import load
+
+    if folder is None:
+        return {}
+    found, model = load(folder, TASKS)
+    if found is not task:
+        raise ValueError(f"--init: {folder} is a model for {found.name}, but wanted one for {task.name}")
+    return model.config
+
+
+def _settings(settings: dict[str, Any], given: Sequence[str]) -> dict[str, Any]:
     """The model's settings, with those given as key=value."""
-    settings = dict(task.settings)
     for item in given:
         key, equals, value = item.partition("=")
         if not equals or key not in settings:

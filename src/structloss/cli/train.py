@@ -29,8 +29,8 @@ def train(
     objective: Annotated[
         str | None,
         typer.Option(
-            help=f"{', '.join(OBJECTIVES)}, with settings as in direct:epsilon=1. By default nll, and what suits "
-            "the loss where --loss names one."
+            help=f"{', '.join(OBJECTIVES)}, with settings as in direct:epsilon=1, or a sum such as risk+0.1*nll. By "
+            "default nll, and what suits the loss where --loss names one."
         ),
     ] = None,
     loss: options.LossName = None,
@@ -40,6 +40,7 @@ def train(
     l2: options.L2 = None,
     patience: options.Patience = None,
     warm_up: options.WarmUp = 0,
+    init: options.Init = None,
     seed: options.Seed = 0,
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
@@ -108,6 +109,10 @@ def predict(
     picture: Annotated[
         Path | None, typer.Option("--picture", help="Draw the first sentence's tree into this file, SVG: parsing.")
     ] = None,
+    times: Annotated[
+        bool,
+        typer.Option("--times", help="Write in one more column when each word begins and ends, in seconds: speech."),
+    ] = False,
 ) -> None:
     """Write a model's answers in the format that was read.
 
@@ -137,12 +142,14 @@ def predict(
         lines: list[str] = []
         found = nbest_answers(loaded, examples, nbest)
         if picture is not None:
-            write_text(picture, task.draw(examples[0], found[0][0][1]))
+            write_text(picture, task.draw(examples[0], found[0][0].names))
         for example, row, answers in zip(examples, known, found, strict=True):
-            for probability, answer in answers:
+            for answer in answers:
                 if nbest > 1:
-                    lines.append(f"# probability = {probability:.6g}")
-                lines.extend(task.write(example, answer, row))
+                    lines.append(f"# probability = {answer.probability:.6g}")
+                if times:
+                    row = [f"{word}:{begin:g}-{end:g}" for word, begin, end in loaded.times(answer.output)]
+                lines.extend(task.write(example, answer.names, row))
         text = "\n".join(lines) + "\n"
         if out is None:
             sys.stdout.write(text)

@@ -77,6 +77,11 @@ def _checksum(config: Mapping[str, Any], weights: bytes) -> str:
     return found.hexdigest()
 
 
+def checksum_of(folder: Path) -> str:
+    """What ties the config of a model directory to its weights: no two models have the same."""
+    return str(_read_config(folder / CONFIG).get("checksum"))
+
+
 def load(folder: Path, tasks: Mapping[str, T]) -> tuple[T, TaskModel]:
     """Read a model directory, or a `DataError` that names the file."""
     from safetensors import SafetensorError

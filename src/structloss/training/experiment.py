@@ -49,6 +49,19 @@ class Data:
         """Labels that the training data lack are an error before anything is trained, not after an hour."""
         for example in (*self.dev, *self.test):
             model.reference(example)
+            _check_possible(model, example)
+
+    def check_possible(self, model: TaskModel) -> None:
+        """Answers of training examples that no output can agree with are an error before anything is trained."""
+        for example in self.train:
+            model.reference(example)
+            _check_possible(model, example)
+
+
+def _check_possible(model: TaskModel, example: Example) -> None:
+    reason = model.impossible(example)
+    if reason:
+        raise DataError(f"{example.where}: {reason}")
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,15 @@ class Result:
         return result
 
 
+def begin_as(model: TaskModel, task: Task, folder: Path) -> None:
+    """Give a model the weights of one that was trained before."""
+    _, trained = load(folder, {task.name: task})
+    try:
+        model.load_state_dict(trained.state_dict())
+    except RuntimeError as error:
+        raise DataError(f"{folder}: is a model of other sizes ({str(error).splitlines()[-1].strip()})") from None
+
+
 def run(
     task: Task, data: Data, config: Mapping[str, Any], objective: Objective, out: Path, plan: Plan,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
@@ -85,7 +107,10 @@ def run(
     begin = time.perf_counter()
     torch.manual_seed(plan.seed)
     made = record_of(task, data.described, config, objective, plan)
-    history = fit(task, task.build(dict(config)), objective, data.train, data.dev, out, plan, made, on_epoch)
+    model = task.build(dict(config))
+    if plan.init:
+        begin_as(model, task, Path(plan.init))
+    history = fit(task, model, objective, data.train, data.dev, out, plan, made, on_epoch)
     if not is_first_process():
         return None
     _, best = load(out, {task.name: task})

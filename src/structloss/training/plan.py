@@ -11,7 +11,8 @@ class Plan:
     little to go by while all answers are about equally wrong. Where the learning rate `decays`, it falls evenly to 0
     over all `epochs`. With `average` above 0 the model that is evaluated and kept has the moving average of the
     weights: after n steps its decay is the smaller of `average` and (1 + n) / (10 + n), so that it forgets how training
-    began. Within an epoch a checkpoint is written every `checkpoint_seconds`.
+    began. `init` is the directory of a model whose weights training begins with. Within an epoch a checkpoint is
+    written every `checkpoint_seconds`.
     """
 
     epochs: int = 20
@@ -23,6 +24,7 @@ class Plan:
     decays: bool = False
     warm_up: int = 0
     stop_after: int | None = None
+    init: str = ""
     seed: int = 0
     devices: int = 1
     resume: bool = False

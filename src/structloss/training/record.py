@@ -13,6 +13,7 @@ import torch
 from structloss import __version__
 from structloss.losses import Loss
 from structloss.objectives import Objective
+from structloss.training.directory import checksum_of
 from structloss.training.plan import Plan
 from structloss.training.task import DataError, Example, Task
 
@@ -37,6 +38,7 @@ def record_of(
     """
     settings = {f"model {key}": value if _is_short(value) else digest(value) for key, value in sorted(config.items())}
     planned = {key: value for key, value in asdict(plan).items() if key not in _NOT_OF_THE_RUN}
+    planned |= {"init": checksum_of(Path(init))} if (init := planned.pop("init")) else {}
     return {
         "task": task.name,
         **examples,

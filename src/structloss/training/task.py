@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +52,19 @@ class TaskModel(nn.Module, ABC):
                 where = example.places[i] if example.places else example.where
                 raise DataError(f"{where}: got the label {name!r}, which the training data lack")
         return [self._numbers[name] for name in example.y]
+
+    def impossible(self, example: Example) -> str:
+        """Why no output can agree with the answer, if that can be said before training; else empty."""
+        return ""
+
+    def best(self, structure: Any, k: int) -> tuple[Tensor, Tensor]:
+        """The scores (k, B) of the k best answers, and outputs (k, B, ...) that say so."""
+        found: tuple[Tensor, Tensor] = structure.topk(k)
+        return found
+
+    def times(self, output: Tensor) -> list[tuple[str, float, float]]:
+        """The words of an output, each with the seconds at which it begins and ends."""
+        raise NotImplementedError("--times: only speech has times")
 
     @property
     def state_names(self) -> list[str]:
@@ -159,25 +172,32 @@ def predict(model: TaskModel, examples: Sequence[Example], batch_size: int = 64)
     return found
 
 
-def nbest_answers(
-    model: TaskModel, examples: Sequence[Example], k: int, batch_size: int = 64
-) -> list[list[tuple[float, tuple[str, ...]]]]:
+class Answer(NamedTuple):
+    """An answer, its probability, and the best output that says so."""
+
+    probability: float
+    names: tuple[str, ...]
+    output: Tensor
+
+
+def nbest_answers(model: TaskModel, examples: Sequence[Example], k: int, batch_size: int = 64) -> list[list[Answer]]:
     """The k best answers of each example with their probabilities, best first; several paths of one answer are one."""
     model.eval()
-    result: list[list[tuple[float, tuple[str, ...]]]] = []
+    result: list[list[Answer]] = []
     with torch.no_grad():
         for i in range(0, len(examples), batch_size):
             structure = model.structure([model.encode(example) for example in examples[i : i + batch_size]])
-            scores, outputs = structure.topk(k)
+            scores, outputs = model.best(structure, k)
             probabilities = (scores - structure.log_partition()).exp()  # (k, B)
             answers = [model.answers(structure, y) for y in outputs]
             for b, row in enumerate(probabilities.T.tolist()):
-                merged: dict[tuple[str, ...], float] = {}
+                merged: dict[tuple[str, ...], Answer] = {}
                 for rank, probability in enumerate(row):
                     if probability > 0 or rank == 0:
-                        answer = answers[rank][b]
-                        merged[answer] = merged.get(answer, 0.0) + probability
-                result.append([(p, answer) for answer, p in sorted(merged.items(), key=lambda x: -x[1])])
+                        names = answers[rank][b]
+                        known = merged.get(names, Answer(0.0, names, outputs[rank, b]))
+                        merged[names] = known._replace(probability=known.probability + probability)
+                result.append(sorted(merged.values(), key=lambda answer: -answer.probability))
     return result
 
 

@@ -2,7 +2,7 @@
 
 import typer
 
-from structloss.cli.reproduce import alignment, f1, genome, lecture, runtime, theorem
+from structloss.cli.reproduce import alignment, f1, genome, lecture, runtime, theorem, wer
 
 app = typer.Typer(help="The papers' figures and tables.", no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -18,3 +18,4 @@ app.command()(genome.genome)
 app.command()(theorem.theorem)
 app.command()(lecture.lecture)
 app.command()(f1.f1)
+app.command()(wer.wer)

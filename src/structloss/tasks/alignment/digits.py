@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from structloss.tasks.alignment import audio
+from structloss.tasks.alignment.phones import SILENCE
 from structloss.tasks.alignment.recordings import Speech
 from structloss.tasks.alignment.segments import Segments
 from structloss.training.task import DataError
@@ -26,11 +27,13 @@ _LONGEST = 1000  # digits in an utterance
 
 
 def utterances(
-    folder: Path | str, count: int, seed: int, speakers: Sequence[str] = TRAIN, lengths: tuple[int, int] = (3, 8)
-) -> list[Speech]:
+    folder: Path | str, count: int, seed: int, speakers: Sequence[str] = TRAIN, lengths: tuple[int, int] = (3, 8),
+    pause: float = 0.0,
+) -> list[Speech]:  # fmt: skip
     """Digits drawn by seed: each utterance is by one of the speakers, of `lengths[0]` to `lengths[1]` digits.
 
-    The recordings follow each other without a pause; the segments' names are words, "zero" to "nine".
+    The recordings follow each other without a pause, or with pauses of up to so many seconds between them; the
+    segments' names are words, "zero" to "nine", and "sil" of pauses.
     """
     low, high = lengths
     if not 1 <= low <= high <= _LONGEST:
@@ -48,8 +51,12 @@ def utterances(
         speaker = generator.choice(speakers)
         digits = [generator.choice(spoken[speaker]) for _ in range(generator.randint(low, high))]
         pieces = [read(generator.choice(files[speaker, digit])) for digit in digits]
+        names = [WORDS[digit] for digit in digits]
+        for gap in range(len(digits) - 1, 0, -1) if pause else ():
+            pieces.insert(gap, np.zeros(1 + int(generator.random() * pause * audio.RATE), np.float32))
+            names.insert(gap, SILENCE)
         ends = tuple(end / audio.RATE for end in accumulate(len(piece) for piece in pieces))
-        segments = Segments(tuple(WORDS[digit] for digit in digits), (0.0, *ends))
+        segments = Segments(tuple(names), (0.0, *ends))
         made.append(Speech(f"{speaker}-{seed}-{number:05d}", speaker, np.concatenate(pieces), segments))
     return made
 

@@ -5,6 +5,8 @@ reaches beyond the recording, the recording is reflected. A boundary at frame t 
 start of the frame.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -85,17 +87,35 @@ def features(
     return result
 
 
+def log_mel(samples: NDArray[np.float32], bins: int, hop_ms: float = 10.0) -> NDArray[np.float32]:
+    """The logarithm of the energy in each of so many bands of the mel scale: (frames, bins), frames as of `features`.
+
+    A recording shorter than a hop is taken as a hop that ends in silence.
+    """
+    fbank = speech_module("kaldi_native_fbank", "The speech front end")
+    options = fbank.FbankOptions()
+    options.mel_opts.num_bins = bins
+    hop = hop_samples(hop_ms)
+    samples = np.pad(samples, (0, max(0, hop - len(samples))))
+    return _computed(fbank.OnlineFbank, options, samples, hop_ms)
+
+
 def _cepstra(samples: NDArray[np.float32], hop_ms: float) -> NDArray[np.float32]:  # shape: (frames, 13)
     fbank = speech_module("kaldi_native_fbank", "The speech front end")
     options = fbank.MfccOptions()
+    options.num_ceps, options.use_energy = CEPSTRA, False
+    return _computed(fbank.OnlineMfcc, options, samples, hop_ms)
+
+
+def _computed(kind: Any, options: Any, samples: NDArray[np.float32], hop_ms: float) -> NDArray[np.float32]:
+    """What one of Kaldi's front ends says of each frame, without dither."""
     frames = options.frame_opts
     frames.samp_freq, frames.dither, frames.snip_edges = float(RATE), 0.0, False
     frames.frame_shift_ms, frames.frame_length_ms = hop_ms, WINDOW_MS
-    options.num_ceps, options.use_energy = CEPSTRA, False
-    mfcc = fbank.OnlineMfcc(options)
-    mfcc.accept_waveform(RATE, samples)
-    mfcc.input_finished()
-    return np.stack([mfcc.get_frame(t) for t in range(mfcc.num_frames_ready)])
+    computer = kind(options)
+    computer.accept_waveform(RATE, samples)
+    computer.input_finished()
+    return np.stack([computer.get_frame(t) for t in range(computer.num_frames_ready)])
 
 
 def _log_energy(samples: NDArray[np.float32], hop: int) -> NDArray[np.float32]:  # shape: (frames,)
