@@ -205,10 +205,10 @@ def test_answers_are_those_of_the_structure(files: Path) -> None:
     weights = torch.tensor([score for score, _ in trees], dtype=torch.float64).softmax(0).tolist()
     ranked = sorted(zip(weights, (arcs for _, arcs in trees), strict=True), key=lambda x: -x[0])
     (answers,) = nbest_answers(model, [example], 3)
-    for (p, answer), (q, arcs) in zip(answers, ranked, strict=False):
+    for (p, answer, _), (q, arcs) in zip(answers, ranked, strict=False):
         assert p == pytest.approx(q, rel=1e-3)
         assert answer == tuple((arc // R, model.names[arc % R]) for arc in arcs)
-    assert predict(model, [example]) == [answers[0][1]]
+    assert predict(model, [example]) == [answers[0].names]
     (row,) = written_marginals(model, [example])
     for d, cell in enumerate(row):
         for name, probability in (pair.rsplit(":", 1) for pair in cell.split(",")):
