@@ -115,7 +115,7 @@ class Parsing(FileTask):
         return {**settings, "labels": labels, "columns": names}
 
     def defaults(self, settings: dict[str, Any]) -> Defaults:
-        return Defaults(lr=0.002, l2=0.0, epochs=25, batch_size=32, patience=10, average=0.998, decays=True)
+        return Defaults(lr=0.004, l2=0.0, epochs=25, batch_size=32, patience=10, average=0.998, decays=True)
 
     def build(self, config: dict[str, Any]) -> TaskModel:
         check_settings(config, MODELS, _RANGES)
