@@ -99,6 +99,29 @@ def read_tagging(path: Path) -> object:
     return [list(task.write(example, example.y or ["X"] * len(example.x))) for example in task.read(path)]
 
 
+def treebank(draw: Draw) -> str:
+    """CoNLL-U whose heads are trees."""
+    rows = []
+    for number in range(draw.randint(1, 3)):
+        rows += [f"# sent_id = {number}"] * draw.randint(0, 1)
+        n = draw.randint(1, 6)
+        order = draw.sample(range(1, n + 1), n)
+        heads = {word: draw.choice(order[:i]) if i else 0 for i, word in enumerate(order)}
+        for i in range(1, n + 1):
+            if draw.random() < 0.2:
+                rows.append(f"{i}-{i + 1}\tx" + "\t_" * 8)
+            relation = draw.choice(("nsubj:pass", "obj", "punct")) if heads[i] else "root"
+            rows.append(f"{i}\t{draw.choice(WORDS)}\t_\tNOUN\t_\t_\t{heads[i]}\t{relation}\t_\t_")
+        rows.append("")
+    return lines(rows, draw)
+
+
+def read_parsing(path: Path) -> object:
+    """The trees of a file, written back and drawn."""
+    task = TASKS["parsing"]
+    return [(list(task.write(e, e.y)), task.draw(e, e.y)) for e in task.read(path)]
+
+
 def pronunciations(draw: Draw) -> str:
     phones = draw.random() < 0.8
     return lines(
@@ -268,10 +291,12 @@ def openfst(draw: Draw) -> bytes:
 def model(draw: Draw) -> Folder:
     """The directory of a small model that nobody has trained."""
     with TemporaryDirectory() as folder:
-        path, name = Path(folder), draw.choice(("tagging", "g2p", "ocr", "speech"))
+        path, name = Path(folder), draw.choice(("tagging", "g2p", "ocr", "parsing", "speech"))
         task = TASKS[name]
         if name == "ocr":
             (path / "data.npz").write_bytes(letters(draw))
+        elif name == "parsing":
+            (path / "data.npz").write_text("1\ta\t_\tX\t_\t_\t0\troot\t_\t_\n")
         else:
             (path / "data.npz").write_text("a B\nb I\n\na B\n" if name == "tagging" else "ab\tA B\nb\tB\n")
         settings = {**task.settings, "width": 8}
@@ -300,6 +325,7 @@ def _gzipped(members: Folder) -> bytes:
 READERS: dict[str, Reader] = {
     "conll": Reader(lambda draw: one("a.txt", columns(draw)), read_tagging),
     "conllu": Reader(lambda draw: one("a.conllu", conllu(draw)), read_tagging),
+    "treebank": Reader(lambda draw: one("a.conllu", treebank(draw)), read_parsing),
     "gz": Reader(
         lambda draw: one("a.txt.gz", gzip.compress(columns(draw).encode(), mtime=0)), read_tagging,
         inside=(_gunzipped, _gzipped),

@@ -77,6 +77,15 @@ def make_align(folder: Path) -> list[str]:
     return [str(folder)]
 
 
+def make_parsing(folder: Path) -> list[str]:
+    from test_parsing import sentence
+
+    draw = random.Random(0)
+    for name, sentences in (("train", 60), ("dev", 15)):
+        (folder / f"{name}.conllu").write_text("".join(sentence(draw) for _ in range(sentences)))
+    return ["--train", str(folder / "train.conllu"), "--dev", str(folder / "dev.conllu")]
+
+
 def make_speech(folder: Path) -> list[str]:
     from test_speech import made, texts
 
@@ -84,7 +93,8 @@ def make_speech(folder: Path) -> list[str]:
 
 
 MADE = {
-    "tagging": make_tagging, "g2p": make_g2p, "ocr": make_ocr, "align": make_align, "speech": make_speech,
+    "tagging": make_tagging, "g2p": make_g2p, "ocr": make_ocr, "parsing": make_parsing, "align": make_align,
+    "speech": make_speech,
     "compare": make_tagging,
 }  # fmt: skip
 SETTINGS = {
@@ -93,6 +103,7 @@ SETTINGS = {
             "--objective", "risk"],
     "ocr": ["train", "ocr", "--epochs", "6", "--batch-size", "4", "--set", "model=cnn", "--set", "width=32",
             "--objective", "softmax-margin"],
+    "parsing": ["train", "parsing", "--epochs", "5", "--batch-size", "4", "--set", "width=32"],
     "speech": ["train", "speech", "--epochs", "5", "--batch-size", "4", "--set", "width=32", "--warm-up", "2",
                "--objective", "risk"],
     "align": ["align", "train", "--epochs", "3", "--epsilon", "1.1", "--epsilon", "11"],

@@ -26,7 +26,7 @@ def test_columns(tmp_path) -> None:
     path.write_text(TEXT)
     sentences = conll.read(path)
     assert [s.column(0) for s in sentences] == [["He", "runs"], ["Dogs"]]
-    lines = [line for s in sentences for line in conll.written(s, 2, ["X"] * len(s.tokens))]
+    lines = [line for s in sentences for line in conll.written(s, {2: ["X"] * len(s.tokens)})]
     assert "\n".join(lines).split() == TEXT.replace("B-NP", "X").replace("B-VP", "X").split()
     with gzip.open(tmp_path / "a.txt.gz", "wt") as file:
         file.write(TEXT)
@@ -38,7 +38,8 @@ def test_conllu_keeps_what_is_no_token(tmp_path) -> None:
     path.write_text(CONLLU)
     (sentence,) = conll.read(path)
     assert sentence.column(3) == ["VERB", "PRON"]
-    assert "\n".join(conll.written(sentence, 3, ["A", "B"])) + "\n" == CONLLU.replace("VERB", "A").replace("PRON", "B")
+    lines = conll.written(sentence, {3: ["A", "B"]})
+    assert "\n".join(lines) + "\n" == CONLLU.replace("VERB", "A").replace("PRON", "B")
 
 
 def read(folder: Path, content: str | bytes, name: str = "a.txt") -> list[conll.Sentence]:
@@ -50,7 +51,7 @@ def written(sentences: list[conll.Sentence], column: int, label: str | None = No
     """The text with other labels, or with those that it has."""
     lines = []
     for s in sentences:
-        lines += conll.written(s, column, s.column(column) if label is None else [label] * len(s.tokens))
+        lines += conll.written(s, {column: s.column(column) if label is None else [label] * len(s.tokens)})
     return "\n".join(lines) + "\n"
 
 
@@ -130,7 +131,7 @@ def test_conllu_with_everything(tmp_path: Path) -> None:
     assert [s.column(1) for s in sentences] == [["d'", "à"], ["#"]]
     assert [s.numbers for s in sentences] == [[7, 8], [11]]
     assert written(sentences, 3) == text
-    lines = list(conll.written(sentences[0], 3, ["A", "B"], ["A:1", "B:1"]))
+    lines = list(conll.written(sentences[0], {3: ["A", "B"]}, ["A:1", "B:1"]))
     assert lines[6:8] == ["1\td'\t_\tA\t_\t_\t0\t_\t_\tMarginals=A:1", "2\tà\t_\tB\t_\t_\t0\t_\t_\tA=1|Marginals=B:1"]
 
 

@@ -14,7 +14,7 @@ TaskName = Annotated[
     str,
     typer.Argument(
         help="tagging: CoNLL columns or CoNLL-U; g2p: words and phones; ocr: an npz of handwritten words; "
-        "speech: recordings and transcripts."
+        "parsing: CoNLL-U; speech: recordings and transcripts."
     ),
 ]
 TrainFile = Annotated[Path | None, typer.Option("--train", help="The file to train on.")]

@@ -106,6 +106,9 @@ def predict(
     marginals: Annotated[
         bool, typer.Option("--marginals", help="Write in one more column how probable each position's states are.")
     ] = False,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Draw the first sentence's tree into this file, SVG: parsing.")
+    ] = None,
     times: Annotated[
         bool,
         typer.Option("--times", help="Write in one more column when each word begins and ends, in seconds: speech."),
@@ -125,6 +128,8 @@ def predict(
 
         if out is not None:
             check_output(out, data)
+        if picture is not None:
+            check_output(picture, data, out)
         task, loaded = load(model, TASKS)
         if data is None:
             with tempfile.TemporaryDirectory() as folder:
@@ -135,7 +140,10 @@ def predict(
             examples = task.read(data, loaded.config)
         known = written_marginals(loaded, examples) if marginals else [None] * len(examples)
         lines: list[str] = []
-        for example, row, answers in zip(examples, known, nbest_answers(loaded, examples, nbest), strict=True):
+        found = nbest_answers(loaded, examples, nbest)
+        if picture is not None:
+            write_text(picture, task.draw(examples[0], found[0][0].names))
+        for example, row, answers in zip(examples, known, found, strict=True):
             for answer in answers:
                 if nbest > 1:
                     lines.append(f"# probability = {answer.probability:.6g}")

@@ -75,6 +75,17 @@ class TaskModel(nn.Module, ABC):
         """The names of labels."""
         return tuple(self.names[k] for k in labels)
 
+    def answers(self, structure: Any, outputs: Tensor) -> list[tuple[Any, ...]]:
+        """What each of the outputs (B, ...) says: the names of the labels that it writes."""
+        return [self.named(labels) for labels in structure.decode(outputs)]
+
+    def states(self, structure: Any) -> tuple[Tensor, list[str]]:
+        """For `--marginals`, how probable each state of a position is, (B, T, K), and what the states are called."""
+        if not isinstance(structure, Chain):
+            raise ValueError(f"--marginals: a {type(structure).__name__} has no positions of its answer to tell of")
+        arcs = structure.marginals()
+        return arcs.reshape(*arcs.shape[:2], -1, arcs.shape[-1]).sum(2), self.state_names
+
 
 @dataclass(frozen=True)
 class Defaults:
@@ -128,12 +139,16 @@ class FileTask(Task):
 
     @abstractmethod
     def write(
-        self, example: Example, prediction: Sequence[str], marginals: Sequence[str] | None = None
+        self, example: Example, prediction: Sequence[Any], marginals: Sequence[str] | None = None
     ) -> Iterable[str]:
         """The lines of an example with another answer, in the format it was read in.
 
         With what is known of each position's marginals, as `written_marginals` has it, in one more column.
         """
+
+    def draw(self, example: Example, prediction: Sequence[Any]) -> str:
+        """An answer as a picture, SVG."""
+        raise ValueError(f"--picture: {self.name} has no trees to draw, but parsing has")
 
 
 def check_settings(config: dict[str, Any], models: Sequence[str], ranges: Mapping[str, tuple[float, float]]) -> None:
@@ -152,7 +167,8 @@ def predict(model: TaskModel, examples: Sequence[Example], batch_size: int = 64)
     with torch.no_grad():
         for i in range(0, len(examples), batch_size):
             batch = [model.encode(example) for example in examples[i : i + batch_size]]
-            found += [model.named(labels) for labels in model.structure(batch).decode()]
+            structure = model.structure(batch)
+            found += model.answers(structure, structure.argmax())
     return found
 
 
@@ -173,12 +189,12 @@ def nbest_answers(model: TaskModel, examples: Sequence[Example], k: int, batch_s
             structure = model.structure([model.encode(example) for example in examples[i : i + batch_size]])
             scores, outputs = model.best(structure, k)
             probabilities = (scores - structure.log_partition()).exp()  # (k, B)
-            written = structure.decode(outputs)
+            answers = [model.answers(structure, y) for y in outputs]
             for b, row in enumerate(probabilities.T.tolist()):
                 merged: dict[tuple[str, ...], Answer] = {}
                 for rank, probability in enumerate(row):
                     if probability > 0 or rank == 0:
-                        names = model.named(written[rank][b])
+                        names = answers[rank][b]
                         known = merged.get(names, Answer(0.0, names, outputs[rank, b]))
                         merged[names] = known._replace(probability=known.probability + probability)
                 result.append(sorted(merged.values(), key=lambda answer: -answer.probability))
@@ -188,14 +204,11 @@ def nbest_answers(model: TaskModel, examples: Sequence[Example], k: int, batch_s
 def written_marginals(model: TaskModel, examples: Sequence[Example], batch_size: int = 64) -> list[list[str]]:
     """For each position its states with their probabilities, "B-NP:0.93,O:0.07": those above 0.001, best first."""
     model.eval()
-    names, result = model.state_names, []
+    result = []
     with torch.no_grad():
         for i in range(0, len(examples), batch_size):
-            structure = model.structure([model.encode(example) for example in examples[i : i + batch_size]])
-            if not isinstance(structure, Chain):
-                raise ValueError(f"--marginals: a {type(structure).__name__} has no positions of its answer to tell of")
-            arcs = structure.marginals()
-            states = arcs.reshape(*arcs.shape[:2], -1, arcs.shape[-1]).sum(2)
+            structure: Any = model.structure([model.encode(example) for example in examples[i : i + batch_size]])
+            states, names = model.states(structure)
             for length, rows in zip(structure.lengths.tolist(), states, strict=True):
                 probabilities, order = rows[:length].sort(dim=1, descending=True, stable=True)
                 result.append(

@@ -1,7 +1,7 @@
 """Tagged text in columns: CoNLL's, one token a line and an empty line between sentences, and CoNLL-U."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -152,32 +152,36 @@ def _is_word(identifier: str, last: int, where: str) -> bool:
     raise DataError(f"{where}: got the id {identifier[:40]!r}, but CoNLL-U wants {last + 1} here")
 
 
-def written(sentence: Sentence, column: int, labels: Sequence[str], more: Sequence[str] | None = None) -> Iterable[str]:
-    """The lines of a sentence with other labels in a column, or with labels in one more column; all else as it was.
+def written(
+    sentence: Sentence, answers: Mapping[int, Sequence[str]], more: Sequence[str] | None = None
+) -> Iterable[str]:
+    """The lines of a sentence with other answers in some columns, or in one more column; all else as it was.
 
     What there is `more` of each token stands in one more column; in CoNLL-U, which has ten, in MISC as Marginals=.
     """
-    for label in () if sentence.layout.tabs else labels:
+    for label in () if sentence.layout.tabs else chain.from_iterable(answers.values()):
         if columns(label) != [label]:
             raise ValueError(f"labels: got {label!r}, which cannot stand in a file with spaces between columns")
-    extra = [None] * len(labels) if more is None else more
-    answers = dict(zip(sentence.places, zip(labels, extra, strict=True), strict=True))
+    extra = [None] * len(sentence.places) if more is None else more
+    rows = zip(*answers.values(), strict=True)
+    found = {p: (dict(zip(answers, r, strict=True)), e) for p, r, e in zip(sentence.places, rows, extra, strict=True)}
     for place, line in enumerate(sentence.lines):
-        yield _relabelled(line, sentence.layout, column, *answers[place]) if place in answers else line
+        yield _relabelled(line, sentence.layout, *found[place]) if place in found else line
     if not _is_empty(sentence.lines[-1]):
         yield ""
 
 
-def _relabelled(line: str, layout: Layout, column: int, label: str, more: str | None) -> str:
+def _relabelled(line: str, layout: Layout, answers: Mapping[int, str], more: str | None) -> str:
     """A token's line with its own separators; new columns follow a tab if it has one, else a space."""
     body = line if layout.tabs else line.strip(_SPACES)
     before, _, after = line.partition(body)
     parts = re.split("(\t)" if layout.tabs else "([ \t]+)", body)  # columns, and between them separators
     separator = "\t" if "\t" in body else " "
-    if 2 * column < len(parts):
-        parts[2 * column] = label
-    else:
-        parts += [separator, label]
+    for column, label in answers.items():
+        if 2 * column < len(parts):
+            parts[2 * column] = label
+        else:
+            parts += [separator, label]
     if more is not None and layout.conllu:
         misc = parts[-1]
         parts[-1] = f"{'' if misc == '_' else misc + '|'}Marginals={more}"

@@ -155,7 +155,7 @@ class Tagging(FileTask):
         self, example: Example, prediction: Sequence[str], marginals: Sequence[str] | None = None
     ) -> Iterable[str]:
         column = label_column(example.source) if example.y else example.source.layout.width
-        return conll.written(example.source, column, prediction, marginals)
+        return conll.written(example.source, {column: prediction}, marginals)
 
 
 def label_column(sentence: conll.Sentence) -> int:

@@ -1,0 +1,1 @@
+"""Parsing: a head and a relation for each word, from CoNLL-U."""
