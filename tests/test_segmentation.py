@@ -712,7 +712,7 @@ ERRORS: dict[str, tuple[type[Exception], str, Callable[[], object]]] = {
     ),
     "a reference for fewer examples": (
         ValueError,
-        r"reference: got shape \(1, 3\).*\(2, 3\)",
+        "reference: got 1 sequences, but the batch has 2",
         lambda: SEGMENTATION.given([[0, 2, 3]]),
     ),
     "a loss that it cannot carry": (
