@@ -224,7 +224,7 @@ def test_bad_options_are_named(files: Path) -> None:
         result = train(files, "model", *more)
         assert result.exit_code == 2
         assert sentence in result.output
-    assert "task: got 'parsing'" in run("train", "parsing", "--train", files / "train.txt").output
+    assert "task: got 'translation'" in run("train", "translation", "--train", files / "train.txt").output
     assert "--train: wanted the file" in run("train", "tagging").output
     assert "is not there" in run("evaluate", files / "nothing", files / "dev.txt").output
 
