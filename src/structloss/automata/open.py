@@ -47,7 +47,7 @@ class OpenAutomaton(ABC):
         self.weights = np.zeros((64, num_classes))
         self.final = np.zeros(64)
         self._explored = 0.0  # every string of so many labels was followed
-        self._within: dict[int, tuple[Floats, Floats]] = {}
+        self._within = -1, np.zeros(0), np.zeros(0)  # the length that bounds were last asked for, and they
         self._lock = threading.RLock()
 
     @abstractmethod
@@ -72,7 +72,8 @@ class OpenAutomaton(ABC):
     @property
     def num_bytes(self) -> int:
         """How much memory its arrays take."""
-        return self.class_of.nbytes + self.next_state.nbytes + self.weights.nbytes + self.final.nbytes
+        arrays = (self.class_of, self.next_state, self.weights, self.final, *self._within[1:])
+        return sum(x.nbytes for x in arrays)
 
     def follow(self, states: Ints, classes: Ints) -> tuple[Ints, Floats]:
         """The states that these arcs lead to, and their weights. Cost: that of the arcs nobody asked for before."""
@@ -126,14 +127,16 @@ class OpenAutomaton(ABC):
         """Bounds of what the rest of a string of at most `length` labels adds, of each state that is known.
 
         (S,), at least as low as the least, and as high as the most, over strings that are inside; inf, as the least,
-        where none is. They are kept, and made for the states that are new.
+        where none is. Those of the last length are kept, and made for the states that are new.
         """
         with self._lock:
-            least, most = self._within.get(length, (np.zeros(0), np.zeros(0)))
+            of, least, most = self._within
+            if of != length:
+                least, most = np.zeros(0), np.zeros(0)
             if len(least) < self.num_states:
                 low, high = self._losses_within(len(least), length)
                 least, most = np.concatenate([least, low]), np.concatenate([most, high])
-                self._within[length] = least, most
+                self._within = length, least, most
             return least, most
 
     def _losses_within(self, first: int, length: int) -> tuple[Floats, Floats]:

@@ -92,7 +92,7 @@ class TropicalAutomaton(OpenAutomaton):
         self.stop = np.empty(len(acceptor.start))  # what it costs to stop at a position
         subsumption.silent_stops(acceptor, self.stop)
         self.entries = _with_room(_NO_STATES, 0, 0, len(self.final), 4 * len(self.final) + len(self.stop))
-        self._worst: dict[int, Floats] = {}  # see `_losses_within`
+        self._worst = -1, np.zeros(0)  # see `_losses_within`
         self._expand(_NONE, _NONE)
 
     @property
@@ -131,12 +131,12 @@ class TropicalAutomaton(OpenAutomaton):
 
     def _losses_within(self, first: int, length: int) -> tuple[Floats, Floats]:
         states = np.arange(first, self.num_states)
-        if length not in self._worst:
+        if self._worst[0] != length:
             worst = np.full((length + 1, len(self.stop)), math.inf)
             if math.isinf(self.cap):  # else the cap is the most
                 subsumption.worst_completions(self.acceptor, length, worst)
-            self._worst[length] = worst.max(0)
-        return self._least(states, self.limits.completion[0]), self._least(states, self._worst[length])
+            self._worst = length, worst.max(0)
+        return self._least(states, self.limits.completion[0]), self._least(states, self._worst[1])
 
 
 def edit_limits(acceptor: Acceptor, insertion: float, deletion: float) -> Limits:
