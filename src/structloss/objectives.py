@@ -360,7 +360,8 @@ class Risk(Objective, name="risk"):
         temperature: of the distribution that y is drawn from.
         tolerance: for CTC and `EditDistance`: how far a value may be from the exact one, for little more than the CTC
             loss costs. Each value of the last call is within `error_bound` (B,) of the exact one, and each component of
-            its gradient within error_bound / temperature: see `CTC.certified`. 0 is exact.
+            its gradient within error_bound / temperature; with a window the bound is one-sided, and none of the
+            gradient: see `CTC.certified`. 0 is exact.
 
     Example:
         >>> import torch, structloss as sl

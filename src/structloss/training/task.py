@@ -64,7 +64,7 @@ class TaskModel(nn.Module, ABC):
 
     def times(self, output: Tensor) -> list[tuple[str, float, float]]:
         """The words of an output, each with the seconds at which it begins and ends."""
-        raise NotImplementedError("--times: only speech has times")
+        raise ValueError(f"--times: {self.name} has no words in time, but speech has")
 
     @property
     def state_names(self) -> list[str]:
