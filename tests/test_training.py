@@ -229,8 +229,11 @@ def test_bad_options_are_named(files: Path) -> None:
     assert "is not there" in run("evaluate", files / "nothing", files / "dev.txt").output
 
 
-def test_a_truncated_model_directory(files: Path) -> None:
+def test_a_model_without_times_and_a_truncated_model_directory(files: Path) -> None:
     assert train(files, "model", "--epochs", 1).exit_code == 0
+    refused = run("predict", files / "model", files / "dev.txt", "--times")
+    assert refused.exit_code == 2
+    assert "--times: a " in refused.output
     weights, config = files / "model" / "model.safetensors", files / "model" / "config.json"
     whole = weights.read_bytes()
     weights.write_bytes(whole[: len(whole) // 2])

@@ -64,7 +64,7 @@ class TaskModel(nn.Module, ABC):
 
     def times(self, output: Tensor) -> list[tuple[str, float, float]]:
         """The words of an output, each with the seconds at which it begins and ends."""
-        raise ValueError(f"--times: {self.name} has no words in time, but speech has")
+        raise ValueError(f"--times: a {type(self).__name__} has no words in time, but a recogniser of speech has")
 
     @property
     def state_names(self) -> list[str]:
