@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from structloss import __version__
-from structloss.cli import align, compare, demo, report, reproduce, speech, train
+from structloss.cli import align, compare, demo, report, reproduce, speech, train, warm_up
 from structloss.cli.prepare import Debugging
 
 __all__ = ["app"]
@@ -13,7 +13,6 @@ __all__ = ["app"]
 app = typer.Typer(
     help="Train structured-prediction models on the loss you report, exactly.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
 )
 app.command()(demo.demo)
@@ -25,6 +24,7 @@ app.add_typer(align.app, name="align")
 app.add_typer(speech.app, name="speech")
 app.add_typer(reproduce.app, name="reproduce")
 app.command()(report.report)
+app.command()(warm_up.warm_up)
 
 
 def _print_version(wanted: bool) -> None:

@@ -47,7 +47,9 @@ UnknownLabels = Annotated[
     bool, typer.Option("--unknown-labels", help="Count labels that training lacks as wrong, instead of stopping.")
 ]
 Config = Annotated[Path | None, typer.Option(help="A JSON file with any of these options.")]
-ShowProgress = Annotated[bool, typer.Option(help="Show a progress bar.")]
+ShowProgress = Annotated[bool, typer.Option(help="Show a progress bar, where the output is a terminal.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what goes wrong.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output instead of a table.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Remove the run that --out holds, and begin anew.")]
 CheckpointSeconds = Annotated[

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from structloss.cli import options
+from structloss.cli import extras, options
+from structloss.cli.epochs import EpochLines
+from structloss.cli.extras import need
 from structloss.cli.prepare import prepared, said_plainly
 from structloss.cli.running import GO_ON, running
 from structloss.naming import OBJECTIVES
@@ -50,21 +52,44 @@ def train(
     unknown_labels: options.UnknownLabels = False,
     config: options.Config = None,
     progress: options.ShowProgress = True,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Train a model on your own files, on the objective and the loss you name.
 
     Example: `structloss train tagging --train train.txt --dev dev.txt --out model --objective softmax-margin`
     """
-    with running(GO_ON):
+    with running(GO_ON, quiet=quiet):
+        need(f"structloss train {task}", extras.OF_TASKS.get(task, ("train",)))
         ready = prepared(context)
         from structloss.training.experiment import run
 
         p = context.params
-        plan = replace(ready.plan, devices=p["devices"], progress=p["progress"])
-        result = run(ready.task, ready.data, ready.config, next(iter(ready.objectives.values())), p["out"], plan)
-        if result is not None:
+        silent = p["quiet"] or p["as_json"]
+        plan = replace(ready.plan, devices=p["devices"], progress=p["progress"] and not silent and sys.stderr.isatty())
+        tell = None if silent else EpochLines(ready.task, plan)
+        objective = next(iter(ready.objectives.values()))
+        result = run(ready.task, ready.data, ready.config, objective, p["out"], plan, tell)
+        if result is None:
+            return
+        if p["as_json"]:
+            typer.echo(json.dumps({"model": str(p["out"]), **asdict(result)}))
+        elif not p["quiet"]:
             print_metrics(result.metrics)
-            typer.echo(f"model: {p['out']}")
+            _print_end(p["out"], p["test"] or p["dev"], p["train"])
+
+
+def _print_end(out: Path, evaluated: Path | None, trained: Path) -> None:
+    """The files that were written, and what to type next."""
+    from structloss.training.checkpoints import FOLDER
+    from structloss.training.directory import MODEL_FILES
+    from structloss.training.folder import RESULT
+
+    typer.echo(f"model: {out} ({', '.join(MODEL_FILES)}; {RESULT}, logs, {FOLDER})")
+    new = "FOLDER" if trained.is_dir() else f"new{''.join(trained.suffixes[-1:])}"
+    typer.echo(f"next: structloss predict {out} {new}")
+    if evaluated is not None:
+        typer.echo(f"      structloss evaluate {out} {evaluated}")
 
 
 def print_metrics(rows: dict[str, dict[str, float]]) -> None:
@@ -78,9 +103,12 @@ def print_metrics(rows: dict[str, dict[str, float]]) -> None:
 def evaluate(
     model: Model,
     data: Data,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    unknown_labels: options.UnknownLabels = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Print how well a model does on a file with answers.
+
+    As in training, a label that the model does not know is an error, unless such are to be counted as wrong.
 
     Example: `structloss evaluate model test.txt`
     """
@@ -91,6 +119,8 @@ def evaluate(
 
         task, loaded = load(model, TASKS)
         examples = task.read(data, loaded.config)
+        for example in () if unknown_labels else examples:
+            loaded.reference(example)
         metrics = task.evaluate(examples, answers(loaded, examples))
         if as_json:
             typer.echo(json.dumps(metrics))
