@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from structloss import __version__
-from structloss.cli import align, compare, demo, report, reproduce, speech, train, warm_up
+from structloss.cli import align, answer, compare, demo, report, reproduce, speech, train, warm_up
 from structloss.cli.prepare import Debugging
 
 __all__ = ["app"]
@@ -18,8 +18,8 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(train.train)
 app.command()(compare.compare)
-app.command()(train.predict)
-app.command()(train.evaluate)
+app.command()(answer.predict)
+app.command()(answer.evaluate)
 app.add_typer(align.app, name="align")
 app.add_typer(speech.app, name="speech")
 app.add_typer(reproduce.app, name="reproduce")

@@ -52,6 +52,11 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output instead of a table.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Remove the run that --out holds, and begin anew.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Files at a time; by default one a core.")]
+Cluster = Annotated[
+    str | None, typer.Option(help="The address of a dask scheduler whose workers do it, such as tcp://10.0.0.1:8786.")
+]
+ResumeFiles = Annotated[bool, typer.Option("--resume", help="Leave alone what this model has done in --out before.")]
 CheckpointSeconds = Annotated[
     float, typer.Option(min=0.0, help="Write a checkpoint after so long within an epoch; after an epoch always.")
 ]
