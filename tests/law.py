@@ -228,6 +228,16 @@ def per_label(loss: Callable[..., float]) -> Callable[..., float]:
     return lambda y, r: loss(y, r) / max(1, len(r))
 
 
+def pruned(loss: Callable[..., float], threshold: float) -> Callable[..., float]:
+    """inf where the loss is more than so much above the reference's own."""
+
+    def value(y: Sequence[int], r: Wanted) -> float:
+        found = loss(y, r)
+        return found if found <= loss([min(s) for s in r], r) + threshold else math.inf
+
+    return value
+
+
 def added(*terms: tuple[float, Callable[..., float]]) -> Callable[..., float]:
     def loss(y: Sequence[int], r: Wanted) -> float:
         return sum(factor * part(y, r) for factor, part in terms)
@@ -256,6 +266,9 @@ LOSSES = {
     "a factor times Hamming": LossCase(2 * sl.Hamming(), added((2.0, hamming)), "labels"),
     "EditDistance": LossCase(sl.EditDistance(), edit(1, 1, 1), "strings"),
     "EditDistance with a cap": LossCase(sl.EditDistance(1.0, 3.0, 2.0, cap=3), edit(1, 3, 2, 3), "strings"),
+    "EditDistance with a threshold": LossCase(
+        sl.EditDistance(1.0, 1.5, 2.0, threshold=2, normalize=True), per_label(pruned(edit(1, 1.5, 2), 2)), "strings"
+    ),
     "EditDistance with a window": LossCase(sl.EditDistance(window=2), windowed_edit(2), "strings"),
     "EditDistance with affine gaps": LossCase(
         sl.EditDistance(1.5, gap_open=1.25, gap_extend=0.5), affine(1.5, 0.0, 1.25, 0.5, local=False), "strings"
@@ -274,6 +287,9 @@ LOSSES = {
         partial=False, sets=False,
     ),
     "SmithWaterman": LossCase(sl.SmithWaterman(), smith_waterman(), "strings"),
+    "SmithWaterman with a threshold": LossCase(
+        sl.SmithWaterman(threshold=3), pruned(smith_waterman(), 3), "strings"
+    ),
     "SmithWaterman with affine gaps": LossCase(
         sl.SmithWaterman(gap_open=1.5, gap_extend=0.25), affine(1.0, -2.0, 1.5, 0.25, local=True), "strings"
     ),
@@ -281,7 +297,12 @@ LOSSES = {
     "ChunkErrors": LossCase(sl.ChunkErrors(NAMES, 1.5, 0.5), chunk_errors(1.5, 0.5), "strings", sets=False),
     "ChunkF1": LossCase(sl.ChunkF1(NAMES), chunk_f1, "strings", sets=False),
     "TropicalLoss": LossCase(sl.TropicalLoss(SWAP), swap, "strings"),
+    "TropicalLoss with a threshold": LossCase(sl.TropicalLoss(SWAP, threshold=1.25), pruned(swap, 1.25), "strings"),
     "RationalLoss": LossCase(sl.RationalLoss(NOISE, smoothing=0.5), noise, "strings"),
+    "a threshold and a cap": LossCase(
+        0.5 * sl.EditDistance(threshold=2) + sl.SmithWaterman(cap=3),
+        added((0.5, pruned(edit(1, 1, 1), 2)), (1.0, lambda y, r: min(smith_waterman()(y, r), 3 - 2.0 * len(r)))), "strings",
+    ),
     "a sum of losses": LossCase(
         0.5 * sl.EditDistance() + sl.NGram(2), added((0.5, edit(1, 1, 1)), (1.0, ngram(2, 1.0))), "strings", sets=False
     ),

@@ -25,6 +25,7 @@ class TropicalLoss(AcceptorLoss):
         transducer: a `Transducer`; OpenFst's text, or a `Path` to it or to a binary file; or a pywrapfst or pynini
             object. What it reads is the answer, what it writes the reference.
         cap: tell losses apart up to so much above the reference's own, L' = min(L, L(r, r) + cap).
+        threshold: leave out answers whose loss is more than so much above the reference's own, as for `EditDistance`.
         symbols: the names of labels 0, 1, ... where the text has names.
         max_states: raise `TooManyStatesError` rather than build a larger machine.
 
@@ -41,12 +42,14 @@ class TropicalLoss(AcceptorLoss):
         cap: float | None = None,
         symbols: list[str] | None = None,
         max_states: int = MAX_STATES,
+        threshold: float | None = None,
     ) -> None:
-        super().__init__(cap, max_states)
+        super().__init__(cap, max_states, threshold)
         self.transducer = Transducer.read(transducer, symbols, "tropical")
 
     def __repr__(self) -> str:
-        return f"TropicalLoss({self.transducer.num_states} states, {len(self.transducer.arcs)} arcs, cap={self.cap})"
+        u = self.transducer
+        return f"TropicalLoss({u.num_states} states, {len(u.arcs)} arcs, {self._shown_limit})"
 
     def uncapped(self, y: String, reference: String) -> float:
         """The shortest path, from the end: best[i, j, q] is from state q with y[i:] left to read, r[j:] to write."""
