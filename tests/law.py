@@ -301,7 +301,8 @@ LOSSES = {
     "RationalLoss": LossCase(sl.RationalLoss(NOISE, smoothing=0.5), noise, "strings"),
     "a threshold and a cap": LossCase(
         0.5 * sl.EditDistance(threshold=2) + sl.SmithWaterman(cap=3),
-        added((0.5, pruned(edit(1, 1, 1), 2)), (1.0, lambda y, r: min(smith_waterman()(y, r), 3 - 2.0 * len(r)))), "strings",
+        added((0.5, pruned(edit(1, 1, 1), 2)), (1.0, lambda y, r: min(smith_waterman()(y, r), 3 - 2.0 * len(r)))),
+        "strings",
     ),
     "a sum of losses": LossCase(
         0.5 * sl.EditDistance() + sl.NGram(2), added((0.5, edit(1, 1, 1)), (1.0, ngram(2, 1.0))), "strings", sets=False

@@ -113,7 +113,9 @@ class TropicalAutomaton(OpenAutomaton):
                 self.acceptor, self.limits, self.cap, self.window, self.absolute, self.entries, self.next_state,
                 self.weights, _NONE, self.max_states, states, classes, before, done,
             )  # fmt: skip
-            self.final[before : self.num_states] = self._inside(self._least(np.arange(before, self.num_states), self.stop))
+            self.final[before : self.num_states] = self._inside(
+                self._least(np.arange(before, self.num_states), self.stop)
+            )
             self._check_size(self.num_states)
             if done < len(states):
                 self.make_room()
