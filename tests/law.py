@@ -128,6 +128,16 @@ def ngram(n: int, smoothing: float) -> Callable[..., float]:
     return loss
 
 
+def shared_ngrams(n: int) -> Callable[..., float]:
+    """Minus the number of pairs of places, one in each string, where the same n-gram stands."""
+
+    def loss(y: Sequence[int], r: Wanted) -> float:
+        places = itertools.product(range(len(y) - n + 1), range(len(r) - n + 1))
+        return -float(sum(all(r[j + k] == {y[i + k]} for k in range(n)) for i, j in places))
+
+    return loss
+
+
 NAMES = ["O", "B-X", "I-X"]
 PIECES = ["▁a", "a", "▁a▁b"]
 
@@ -294,6 +304,7 @@ LOSSES = {
         sl.SmithWaterman(gap_open=1.5, gap_extend=0.25), affine(1.0, -2.0, 1.5, 0.25, local=True), "strings"
     ),
     "NGram": LossCase(sl.NGram(2), ngram(2, 1.0), "strings", sets=False),
+    "NGram without the logarithm": LossCase(sl.NGram(2, log=False), shared_ngrams(2), "strings", sets=False),
     "ChunkErrors": LossCase(sl.ChunkErrors(NAMES, 1.5, 0.5), chunk_errors(1.5, 0.5), "strings", sets=False),
     "ChunkF1": LossCase(sl.ChunkF1(NAMES), chunk_f1, "strings", sets=False),
     "TropicalLoss": LossCase(sl.TropicalLoss(SWAP), swap, "strings"),
@@ -303,6 +314,10 @@ LOSSES = {
         0.5 * sl.EditDistance(threshold=2) + sl.SmithWaterman(cap=3),
         added((0.5, pruned(edit(1, 1, 1), 2)), (1.0, lambda y, r: min(smith_waterman()(y, r), 3 - 2.0 * len(r)))),
         "strings",
+    ),
+    "NGram without the logarithm and EditDistance": LossCase(
+        0.5 * sl.NGram(1, log=False) + sl.EditDistance(cap=2),
+        added((0.5, shared_ngrams(1)), (1.0, edit(1, 1, 1, 2))), "strings", sets=False,
     ),
     "a sum of losses": LossCase(
         0.5 * sl.EditDistance() + sl.NGram(2), added((0.5, edit(1, 1, 1)), (1.0, ngram(2, 1.0))), "strings", sets=False

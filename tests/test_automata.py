@@ -87,6 +87,9 @@ LOSSES = {
     "bigram": sl.NGram(2),
     "trigram": sl.NGram(3, smoothing=0.5),
     "bigram as in the paper": sl.NGram(2, smoothing=0),
+    "unigram, linear": sl.NGram(1, log=False),
+    "bigram, linear": sl.NGram(2, log=False),
+    "trigram, linear": sl.NGram(3, log=False),
     "chunk errors": sl.ChunkErrors(["O", "B-A", "I-A", "B-B"], 1.5, 0.5),
     "chunk f1": sl.ChunkF1(["I-A", "E-A", "O", "B-A"]),
 }
@@ -119,6 +122,20 @@ def test_a_threshold_with_any_costs(reference, length, substitution, insertion, 
     kind = sl.SmithWaterman if local else sl.EditDistance
     costs = {"substitution": substitution, "insertion": insertion, "deletion": deletion}
     check_all_strings(kind(**costs, threshold=threshold), reference, 3, length)
+
+
+def test_the_linear_ngram_loss_is_a_small_machine() -> None:
+    reference = np.random.default_rng(0).integers(0, 10, 40)
+    linear, logarithm = (sl.NGram(2, log=log).automaton(reference, 10, 40) for log in (False, True))
+    assert linear.sizes.max() <= 11  # the last label, or none that matters
+    assert logarithm.sizes.max() > 100  # and how many bigrams so far
+    machine = sl.NGram(2, log=False).automaton([0, 1, 0, 1], 3)
+    rests = [[machine.weight((0, *y)) - machine.weight((0,)) for y in itertools.product(range(3), repeat=3)]]
+    state, _ = machine.follow(np.zeros(1, np.int64), machine.class_of[:1])
+    assert [x.tolist() for x in machine.losses_to_go(state, 3)] == [[min(rests[0])], [max(rests[0])]]
+    assert repr(sl.NGram(2, log=False)) == "NGram(n=2, log=False)"
+    with pytest.raises(ValueError, match="smoothing: got 0 beside log=False, but only a logarithm wants it"):
+        sl.NGram(2, smoothing=0, log=False)
 
 
 def test_a_threshold_leaves_out_what_a_cap_keeps() -> None:
