@@ -199,6 +199,41 @@ def swap(y: Sequence[int], r: Wanted) -> float:
     return float(table[-1, -1])
 
 
+# Two ways to begin: labels agree, one by one, or, at a quarter, they cost a half where they agree and 1 where not.
+LATE = sl.Transducer.from_arcs(
+    [(0, 0, k, k) for k in range(3)] + [(1, 1, a, b, 0.5 if a == b else 1.0) for a in range(3) for b in range(3)],
+    final=[0, 1],
+    start={0: 0.0, 1: 0.25},
+)
+
+
+def late(y: Sequence[int], r: Wanted) -> float:
+    if len(y) != len(r):
+        return math.inf
+    exact = all(a in s for a, s in zip(y, r, strict=True))
+    return 0.0 if exact else 0.25 + sum(0.5 if a in s else 1.0 for a, s in zip(y, r, strict=True))
+
+
+# Only 0 may be answered where 1 is right, and 2 be made up; its inverse: only 1 where 0 is right, and 2 be left out.
+ONE_WAY = sl.Transducer.from_text("0 0 1 1\n0 0 2 2\n0 0 3 3\n0 0 1 2 0.5\n0 0 3 0 1.25\n0")
+
+
+def other_way(y: Sequence[int], r: Wanted) -> float:
+    """What the inverse of ONE_WAY says, by recursion from the front."""
+    costs = [math.inf]
+    if not y and not r:
+        return 0.0
+    if r and 2 in r[0]:
+        costs.append(1.25 + other_way(y, r[1:]))
+    if y and r and (y[0] in r[0] or (y[0] == 1 and 0 in r[0])):
+        costs.append((0.0 if y[0] in r[0] else 0.5) + other_way(y[1:], r[1:]))
+    return min(costs)
+
+
+def other_way_capped(y: Sequence[int], r: Wanted) -> float:
+    return min(3.0, other_way(y, r))
+
+
 NOISE = sl.Transducer.from_arcs(
     [arc for k in range(3) for arc in ((0, 0, k, k, 1.0), (0, 0, k, None, 0.5), (0, 0, None, k, 0.25))],
     final=[0],
@@ -309,6 +344,8 @@ LOSSES = {
     "ChunkF1": LossCase(sl.ChunkF1(NAMES), chunk_f1, "strings", sets=False),
     "TropicalLoss": LossCase(sl.TropicalLoss(SWAP), swap, "strings"),
     "TropicalLoss with a threshold": LossCase(sl.TropicalLoss(SWAP, threshold=1.25), pruned(swap, 1.25), "strings"),
+    "TropicalLoss with several starts": LossCase(sl.TropicalLoss(LATE), late, "strings"),
+    "TropicalLoss of an inverse": LossCase(sl.TropicalLoss(ONE_WAY.inverse(), cap=3), other_way_capped, "strings"),
     "RationalLoss": LossCase(sl.RationalLoss(NOISE, smoothing=0.5), noise, "strings"),
     "a threshold and a cap": LossCase(
         0.5 * sl.EditDistance(threshold=2) + sl.SmithWaterman(cap=3),

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from structloss.automata.acceptors import AcceptorBuilder
 from structloss.automata.automaton import MAX_STATES
-from structloss.automata.transducer import Transducer, sets_of
+from structloss.automata.transducer import Transducer
 from structloss.kernels.subsumption import Acceptor
 from structloss.losses.acceptor import AcceptorLoss
-from structloss.losses.references import UNKNOWN, String
+from structloss.losses.references import String
 
 
 class TropicalLoss(AcceptorLoss):
@@ -26,7 +26,7 @@ class TropicalLoss(AcceptorLoss):
             object. What it reads is the answer, what it writes the reference.
         cap: tell losses apart up to so much above the reference's own, L' = min(L, L(r, r) + cap).
         threshold: leave out answers whose loss is more than so much above the reference's own, as for `EditDistance`.
-        symbols: the names of labels 0, 1, ... where the text has names.
+        symbols: the names of labels 0, 1, ... where the text, or the symbol table of an OpenFst machine, has names.
         max_states: raise `TooManyStatesError` rather than build a larger machine.
 
     Example:
@@ -52,22 +52,8 @@ class TropicalLoss(AcceptorLoss):
         return f"TropicalLoss({u.num_states} states, {len(u.arcs)} arcs, {self._shown_limit})"
 
     def uncapped(self, y: String, reference: String) -> float:
-        """The shortest path, from the end: best[i, j, q] is from state q with y[i:] left to read, r[j:] to write."""
-        u, sets = self.transducer, sets_of(reference)
-        backwards = u.silent_order()[::-1]
-        best = np.full((len(y) + 1, len(reference) + 1, u.num_states), np.inf)
-        for i in range(len(y), -1, -1):
-            for j in range(len(reference), -1, -1):
-                for state in backwards:
-                    value = u.final.get(state, np.inf) if i == len(y) and j == len(reference) else np.inf
-                    for _, target, reads, writes, weight in u.leaving[state]:
-                        if reads is not None and (i == len(y) or y[i] != reads):
-                            continue
-                        if writes is not None and (j == len(sets) or not sets[j] & {writes, UNKNOWN}):
-                            continue
-                        value = min(value, weight + best[i + (reads is not None), j + (writes is not None), target])
-                    best[i, j, state] = value
-        return float(best[0, 0, u.start])
+        """The shortest path: `kernels.paths`."""
+        return self.transducer.weight(y, reference, "tropical")
 
     def acceptor_of(self, reference: String, num_labels: int) -> tuple[Acceptor, NDArray[np.int64]]:
         u = self.transducer.against(reference, num_labels)

@@ -1,18 +1,8 @@
 """The transducers of Cortes 2018, as OpenFst objects (needs the extra `fst`). Label y is symbol y + 1; 0 is epsilon."""
 
 import math
-from typing import Any
 
-Fst = Any
-
-
-def openfst() -> Any:
-    """pywrapfst, which pynini's wheel carries."""
-    try:
-        import pywrapfst
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("OpenFst is missing: pip install 'structloss[fst]'") from error
-    return pywrapfst
+from structloss.automata.openfst import Fst, openfst
 
 
 def acceptor_of(states: int, arc_type: str) -> Fst:
