@@ -332,9 +332,6 @@ LOSSES = {
         partial=False, sets=False,
     ),
     "SmithWaterman": LossCase(sl.SmithWaterman(), smith_waterman(), "strings"),
-    "SmithWaterman with a threshold": LossCase(
-        sl.SmithWaterman(threshold=3), pruned(smith_waterman(), 3), "strings"
-    ),
     "SmithWaterman with affine gaps": LossCase(
         sl.SmithWaterman(gap_open=1.5, gap_extend=0.25), affine(1.0, -2.0, 1.5, 0.25, local=True), "strings"
     ),
@@ -343,18 +340,14 @@ LOSSES = {
     "ChunkErrors": LossCase(sl.ChunkErrors(NAMES, 1.5, 0.5), chunk_errors(1.5, 0.5), "strings", sets=False),
     "ChunkF1": LossCase(sl.ChunkF1(NAMES), chunk_f1, "strings", sets=False),
     "TropicalLoss": LossCase(sl.TropicalLoss(SWAP), swap, "strings"),
-    "TropicalLoss with a threshold": LossCase(sl.TropicalLoss(SWAP, threshold=1.25), pruned(swap, 1.25), "strings"),
-    "TropicalLoss with several starts": LossCase(sl.TropicalLoss(LATE), late, "strings"),
+    "TropicalLoss with several starts and a threshold": LossCase(
+        sl.TropicalLoss(LATE, threshold=1.5), pruned(late, 1.5), "strings"
+    ),
     "TropicalLoss of an inverse": LossCase(sl.TropicalLoss(ONE_WAY.inverse(), cap=3), other_way_capped, "strings"),
     "RationalLoss": LossCase(sl.RationalLoss(NOISE, smoothing=0.5), noise, "strings"),
-    "a threshold and a cap": LossCase(
-        0.5 * sl.EditDistance(threshold=2) + sl.SmithWaterman(cap=3),
-        added((0.5, pruned(edit(1, 1, 1), 2)), (1.0, lambda y, r: min(smith_waterman()(y, r), 3 - 2.0 * len(r)))),
-        "strings",
-    ),
-    "NGram without the logarithm and EditDistance": LossCase(
-        0.5 * sl.NGram(1, log=False) + sl.EditDistance(cap=2),
-        added((0.5, shared_ngrams(1)), (1.0, edit(1, 1, 1, 2))), "strings", sets=False,
+    "SmithWaterman with a threshold and NGram": LossCase(
+        0.5 * sl.SmithWaterman(threshold=3) + sl.NGram(1, log=False),
+        added((0.5, pruned(smith_waterman(), 3)), (1.0, shared_ngrams(1))), "strings", sets=False,
     ),
     "a sum of losses": LossCase(
         0.5 * sl.EditDistance() + sl.NGram(2), added((0.5, edit(1, 1, 1)), (1.0, ngram(2, 1.0))), "strings", sets=False

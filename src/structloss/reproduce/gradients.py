@@ -7,14 +7,13 @@ They are slow and plain on purpose: the oracle of our tests and the peer of our 
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from structloss.reproduce.transducers import acceptor_of, add_arc, all_strings, one_string, openfst
+from structloss.automata.openfst import Fst, openfst
+from structloss.reproduce.transducers import acceptor_of, add_arc, all_strings, one_string
 
-Fst = Any
 Floats = NDArray[np.float64]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structloss.automata import LossAutomaton, TooManyStatesError
+from structloss.automata.openfst import Fst, openfst
 from structloss.losses import EditDistance, SmithWaterman
 from structloss.losses.machine import MachineLoss
 from structloss.reproduce import gradients, transducers
@@ -71,14 +72,14 @@ def strings(machine: LossAutomaton) -> int:
     return count[0]
 
 
-def accepted(fst: gradients.Fst, machine: LossAutomaton, most: float) -> tuple[int, int]:
+def accepted(fst: Fst, machine: LossAutomaton, most: float) -> tuple[int, int]:
     """How many strings a deterministic machine of OpenFst accepts; how many cost at most `most`, and as much here.
 
     Both read the same strings step by step: a state of OpenFst's, what was spent, and a place of ours.
     """
     arcs = {q: [(a.ilabel - 1, float(a.weight), a.nextstate) for a in fst.arcs(q)] for q in fst.states()}
     final = {q: float(fst.final(q)) for q in fst.states()}
-    to_end = [float(w) for w in transducers.openfst().shortestdistance(fst, reverse=True)]
+    to_end = [float(w) for w in openfst().shortestdistance(fst, reverse=True)]
     every, joint = {fst.start(): 1}, {(fst.start(), 0.0, 0): 1}
     for t in range(machine.length):
         following: dict[int, int] = {}

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from structloss.automata import TooManyStatesError
 from structloss.automata.automaton import MAX_STATES
+from structloss.automata.openfst import Fst
 from structloss.kernels.alignment import Gaps, Pairs
 from structloss.losses import EditDistance, NGram, SmithWaterman
 from structloss.losses.cache import clear_cache
@@ -190,7 +191,7 @@ def _openfst() -> dict[str, dict[str, Gradient]]:
     local = transducers.smith_waterman_transducer(ALPHABET, -2, 1, 1, 1)
     bigram = transducers.squared(transducers.ngram_transducer(ALPHABET, 2))
 
-    def tropical(*u: gradients.Fst) -> dict[str, Gradient]:
+    def tropical(*u: Fst) -> dict[str, Gradient]:
         found: dict[str, Gradient] = {OPENFST: lambda p, r: gradients.grad_tropical(p, r, *u)}
         for k, name in zip(THRESHOLDS, PRUNED, strict=True):
             found[name] = lambda p, r, k=k: gradients.grad_tropical(p, r, *u, threshold=k)
