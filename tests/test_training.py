@@ -22,7 +22,7 @@ from structloss.training.batches import nodes
 from structloss.training.directory import load, save
 from structloss.training.experiment import Data
 from structloss.training.experiment import run as experiment
-from structloss.training.fit import _MovingAverage
+from structloss.training.fit import Training, _MovingAverage
 from structloss.training.plan import Plan
 from structloss.training.task import DataError
 
@@ -67,6 +67,25 @@ def train(files: Path, out: str, *more: object):
         "train", "tagging", "--train", files / "train.txt", "--dev", files / "dev.txt", "--out", files / out,
         "--no-progress", *more,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("objective", "asked", "wanted"),
+    [("nll", False, 2.0), ("direct", False, 0.0), ("direct", True, 2.0), ("0.1*nll+direct", False, 2.0)],
+)
+def test_direct_loss_has_no_penalty_unless_one_is_asked_for(
+    objective: str, asked: bool, wanted: float, files: Path
+) -> None:
+    task = TASKS["tagging"]
+    data = Data.read(task, files / "train.txt", files / "dev.txt", None)
+    model = task.build(task.configure(data.train, task.settings))
+    plan = Plan(l2=2.0 * len(data.train), l2_asked=asked, warm_up=1)
+    training = Training(task, model, objective_of(objective, "hamming"), data.train, data.dev, plan)
+    optimizers = training.configure_optimizers()
+    training._penalise(optimizers, NegativeLogLikelihood())  # as while it warms up
+    assert [group["weight_decay"] for group in optimizers[0].param_groups] == [2.0]
+    training._penalise(optimizers, training.objective)
+    assert [group["weight_decay"] for group in optimizers[0].param_groups] == [wanted]
 
 
 def test_train_evaluate_predict(files: Path) -> None:

@@ -31,7 +31,9 @@ BatchSize = Annotated[int | None, typer.Option(min=1, help="By default what suit
 LearningRate = Annotated[float | None, typer.Option("--lr", help="Learning rate; by default the model's own.")]
 L2 = Annotated[
     float | None,
-    typer.Option("--l2", min=0.0, help="The lecture's C: the factor of |w|^2 / 2; by default the model's."),
+    typer.Option(
+        "--l2", min=0.0, help="The lecture's C: the factor of |w|^2 / 2; by default the model's, 0 for direct."
+    ),
 ]
 Patience = Annotated[
     int | None,
