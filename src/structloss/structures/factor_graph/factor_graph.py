@@ -133,12 +133,6 @@ class FactorGraph(Structure):
             )
         return y
 
-    def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
-        return torch.where(exists[..., None], choices, -1)
-
-    def _single(self) -> Tensor | None:
-        return None if self._only is None else self._only[None]
-
     def _whole(self, y: Tensor) -> Ints:
         """The labels (n, V) of all variables, hidden ones too, of outputs (n, B, N)."""
         t, labels = self._parts.topology, y.cpu().numpy().clip(0)
