@@ -15,11 +15,10 @@ from structloss.losses.references import Labels, as_padded
 from structloss.structures.base import Found, Scored, Strata
 from structloss.structures.checks import check_over, check_scale, check_shape
 from structloss.structures.engine import is_native
-from structloss.structures.graph.build import as_scores
-from structloss.structures.strata import best_at_each
+from structloss.structures.graph.build import as_rows, as_scores
 from structloss.structures.tensors import wide
 from structloss.structures.trees import forest_engine, forest_text
-from structloss.structures.trees.packed import Floats, Ints, build, with_values
+from structloss.structures.trees.packed import Ints, build
 
 
 class Forest(Scored):
@@ -224,42 +223,16 @@ class Forest(Scored):
         return self._with(_scores=self._scores.masked_fill(forbidden.to(self.device), -math.inf))
 
     def _strata(self, loss: Loss, reference: Labels) -> Strata:
-        return self.strata_of(self._costs(loss, reference, torch.float64).cpu().numpy())
-
-    def strata_of(self, costs: Floats) -> Strata:
-        """The best choices at each value of the sum of the costs (A,) of a tree's arcs.
-
-        Items are told apart by the values that the costs of their trees can have: with V of them V * V times the cost
-        of `argmax()`, and that in Python once.
-        """
-        made, origin, values, roots = with_values(self._forests, costs)
-        of_arcs = torch.from_numpy(origin).to(self.device)
-        trees, exists = forest_engine.best(made, self._scores[of_arcs].detach(), roots, 1, self._forests.longest)
-        trees = torch.where(trees >= 0, of_arcs[trees.clamp(min=0)], -1) if len(origin) else trees
-        there = exists[:, 0].cpu().numpy()
-        own = [x[there[: len(x), b]] for b, x in enumerate(values)]
-
-        def best(wanted: Any) -> Found:
-            choices, found = trees[0, 0].clone(), torch.zeros(self._batch, dtype=torch.bool, device=self.device)
-            for b, x in enumerate(values):
-                for v in np.flatnonzero(np.abs(x - wanted[b]) < 1e-8)[:1]:
-                    choices[b], found[b] = trees[v, 0, b], exists[v, 0, b]
-            return Found(choices[None], found[None])
-
-        return best_at_each(own, self._scores, best)
+        costs = self._costs(loss, reference, torch.float64).cpu().numpy()
+        return forest_engine.strata(self._forests, self._scores, costs)
 
 
 def _as_arcs(arcs: Sequence[Any]) -> list[Ints]:
     """(n_b, 3) of each example."""
-    rows = [np.asarray(a.cpu() if isinstance(a, Tensor) else a) for a in arcs]
+    rows = as_rows(arcs, "head, first tail, second tail")
     for b, a in enumerate(rows):
-        if a.size and (a.ndim != 2 or a.shape[1] != 3):
-            raise ValueError(f"arcs: arcs[{b}] has shape {a.shape}, but wanted (n, 3): head, first tail, second tail")
-        if a.size and not np.issubdtype(a.dtype, np.integer):
-            raise TypeError(f"arcs: arcs[{b}] has {a.dtype}, but wanted integers: head, first tail, second tail")
-        wrong = (a < [0, -1, -1]).any(1) if a.size else np.zeros(0, bool)
+        wrong = (a < [0, -1, -1]).any(1)
         if wrong.any():
             i = int(wrong.argmax())
             raise ValueError(f"arcs: arcs[{b}][{i}] is {a[i].tolist()}, but items are at least 0, or -1 for no tail")
-        rows[b] = np.ascontiguousarray(a.reshape(-1, 3), np.int64)
     return rows

@@ -12,6 +12,7 @@ from structloss.losses import Loss
 from structloss.losses.references import as_padded
 from structloss.structures.base import Found, Scored, Strata
 from structloss.structures.checks import check_over, check_scale, check_shape
+from structloss.structures.trees import forest_engine
 from structloss.structures.trees.charts import Chart
 from structloss.structures.trees.forest import Forest
 
@@ -104,7 +105,7 @@ class SpanTrees(Scored):
     def _strata(self, loss: Loss, reference: Any) -> Strata:
         costs, place = self._costs(loss, reference, torch.float64).flatten(), torch.from_numpy(self._chart.span)
         own = torch.where(place >= 0, costs.cpu()[place.clamp(min=0)], 0) if len(costs) else torch.zeros(len(place))
-        found = self._forest.strata_of(own.double().numpy())
+        found = forest_engine.strata(self._chart.forests, self._forest.scores, own.double().numpy())
         return found._replace(outputs=self._read(found.outputs))
 
     # --- Outputs and references --------------------------------------------------------------------------------------
