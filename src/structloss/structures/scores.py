@@ -48,12 +48,13 @@ def as_scores(
     return scores
 
 
-def of_numbers(x: Tensor, within: Tensor, name: str, where: Callable[..., str]) -> Tensor:
+def of_numbers(x: Tensor, within: Callable[[], Tensor], name: str, where: Callable[..., str]) -> Tensor:
     """The scores, 0 where they are not within, unless these are numbers anyway; `where` says a place in words."""
     if not unfit(x).any():
         return at_least_float32(x)
-    check_fit(x, within, name, where)
-    return at_least_float32(_masked(x, within))
+    inside = within()
+    check_fit(x, inside, name, where)
+    return at_least_float32(_masked(x, inside))
 
 
 def check_fit(x: Tensor, within: Tensor, name: str, where: Callable[..., str] | None = None) -> None:

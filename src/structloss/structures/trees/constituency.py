@@ -57,8 +57,10 @@ class ConstituencyTree(SpanTrees, Computed):
         if len(shape) != 4 or shape[1] != shape[2] or not shape[3]:
             raise ValueError(f"scores: got shape {shape}, but wanted (B, T, T, K): a score for each span and label")
         self.lengths = as_lengths(lengths, shape[0], shape[1], scores.device)
-        within = Spans(scores, self.lengths).within[..., None]
-        self._scores = of_numbers(scores, within, "scores", lambda b, i, j, k: f" for the span from word {i} to {j}")
+        self._scores = of_numbers(
+            scores, lambda: Spans(scores, self.lengths).within[..., None], "scores",
+            lambda b, i, j, k: f" for the span from word {i} to {j}",
+        )  # fmt: skip
 
     @cached_property
     def _parts(self) -> Spans:

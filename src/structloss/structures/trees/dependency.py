@@ -69,8 +69,11 @@ class DependencyTree(Scored, Computed):
             raise ValueError(f"scores: got shape {shape}, but wanted (B, T, T + 1), or (B, T, T + 1, R) with R labels")
         self._positions = as_positions(lengths, shape[0], shape[1], scores.device)
         self._projective, self._single_root = projective, single_root
-        within = arcs_between(self._positions.spread(self._positions.within))
-        within = within if scores.dim() == 3 else within[..., None]
+
+        def within() -> Tensor:
+            there = arcs_between(self._positions.spread(self._positions.within))
+            return there if scores.dim() == 3 else there[..., None]
+
         self._scores = of_numbers(scores, within, "scores", lambda b, d, h, *_: f" for word {d + 1} on {h}")
 
     @property
