@@ -13,7 +13,8 @@ from structloss.kernels.elimination import Plan
 from structloss.kernels.workers import run
 from structloss.structures import derivatives
 from structloss.structures.derivatives import Arrays, Solved
-from structloss.structures.factor_graph.parts import Ints, Parts
+from structloss.structures.factor_graph.parts import Parts
+from structloss.structures.rows import Ints
 
 Plans = list[tuple[Ints, Plan]]
 

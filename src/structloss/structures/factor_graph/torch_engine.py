@@ -13,7 +13,8 @@ from torch import Tensor
 
 from structloss.kernels.elimination import Plan
 from structloss.structures.factor_graph.native_engine import Plans
-from structloss.structures.factor_graph.parts import Ints, Parts
+from structloss.structures.factor_graph.parts import Parts
+from structloss.structures.rows import Ints
 from structloss.structures.tensors import amax, drawn, expectation_of, logsumexp, wide
 
 Sum = Callable[[Tensor, int], Tensor]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from structloss.structures.checks import at_least_float32, check_floating, objection, unfit
-from structloss.structures.graph.topology import Ints
+from structloss.structures.rows import Ints
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _LAST_STATE = 2**31 - 1

@@ -7,7 +7,7 @@ import numpy as np
 
 from structloss.automata.openfst_text import lines_of, reached
 from structloss.kernels.topological import arrange
-from structloss.structures.graph.topology import Ints
+from structloss.structures.rows import Ints
 from structloss.text import DataError
 
 

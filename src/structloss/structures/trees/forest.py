@@ -16,9 +16,10 @@ from structloss.structures.base import Found, Scored, Strata
 from structloss.structures.checks import check_over, check_scale, check_shape
 from structloss.structures.engine import is_native
 from structloss.structures.graph.build import as_rows, as_scores
+from structloss.structures.rows import Ints
 from structloss.structures.tensors import wide
 from structloss.structures.trees import forest_engine, forest_text
-from structloss.structures.trees.packed import Ints, build
+from structloss.structures.trees.packed import build
 
 
 class Forest(Scored):
