@@ -192,11 +192,11 @@ def _backward_sum(ctx: Any, gradients: list[Maybe]) -> Any:
     return *found, None, [None] * ctx.machines, None, None, None
 
 
-def _nothing(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+def nothing_kept(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     """Nothing is kept for a derivative that there is not."""
 
 
-def _no_second(ctx: Any, gradients: list[Maybe]) -> Any:
+def no_second_derivative(ctx: Any, gradients: list[Maybe]) -> Any:
     raise NotImplementedError(
         'the Triton engine has first derivatives only; for a derivative of a derivative use sl.engine("torch")'
     )
@@ -214,7 +214,7 @@ chain_gradient: Any = torch.library.custom_op(
 chain_sum.register_fake(_sum_shapes)
 chain_sum.register_autograd(_backward_sum, setup_context=_setup_sum)
 chain_gradient.register_fake(_gradient_shapes)
-chain_gradient.register_autograd(_no_second, setup_context=_nothing)
+chain_gradient.register_autograd(no_second_derivative, setup_context=nothing_kept)
 
 
 # --- The best output -------------------------------------------------------------------------------------------------
