@@ -4,8 +4,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-# Warps of a program; levels follow each other, so that there is nothing to load ahead.
-OPTIONS = {"num_warps": 4, "num_stages": 1}
+import torch
+
+
+def options(backend: str) -> dict[str, Any]:
+    """What kernels are compiled with. Levels follow each other: there is nothing to load ahead, so there is one stage.
+
+    On "cuda" a thread may have all registers that there are, as it would rather spill some than have more neighbours; on
+    "hip" there is no such choice.
+    """
+    common = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": True}
+    return common | ({"maxnreg": 255} if backend == "cuda" else {})
 
 
 class Launch(NamedTuple):
@@ -24,7 +33,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
     if _recorded:
         _recorded[-1].append(Launch(kernel, tuple(map(_type, arguments)), constants))
     else:
-        kernel[grid](*arguments, **constants, **OPTIONS)
+        kernel[grid](*arguments, **constants, **options("hip" if torch.version.hip else "cuda"))
 
 
 @contextmanager

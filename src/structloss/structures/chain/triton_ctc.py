@@ -23,6 +23,7 @@ from structloss.structures.chain.triton_ops import (
     power_of_two,
     precision_of,
 )
+from structloss.structures.tensors import logsumexp
 
 _ROOM = 2**27  # numbers that stretches treated at once may take beside the first
 
@@ -86,7 +87,7 @@ def _align_shapes(
     B, T, _ = scores.shape
     kept = (B if keep else 0, T, positions.shape[1])
     kind = precision_of(scores)
-    return [scores.new_empty(B, dtype=torch.float64), *(scores.new_empty(kept, dtype=kind) for _ in range(2))]
+    return [scores.new_empty(B, dtype=torch.float64), *(scores.new_zeros(kept, dtype=kind) for _ in range(2))]
 
 
 def _align_gradient(
@@ -210,7 +211,7 @@ def expected(scores: Tensor, lengths: Tensor, machines: Sequence[OpenAutomaton],
     if outside:
         return None
     within = torch.arange(scores.shape[1], device=scores.device) < lengths[:, None]
-    total = torch.where(within, scores.double().logsumexp(2), 0).sum(1)
+    total = logsumexp(torch.where(within[:, :, None], scores, -np.log(scores.shape[2])).double(), 2).sum(1)
     empty = total == -torch.inf
     mean = (_ending(scores, lengths, m, blank) - torch.where(empty, 0, total)).exp()
     value = torch.from_numpy(lowest).to(scores.device) + mean
@@ -248,7 +249,7 @@ def _endings_shapes(
     B, T, C = scores.shape
     kept = (B, _strides(T)[1] if keep else 0, states * C)
     kind = precision_of(scores)
-    return [scores.new_empty(B, dtype=torch.float64), *(scores.new_empty(kept, dtype=kind) for _ in range(2))]
+    return [scores.new_empty(B, dtype=torch.float64), *(scores.new_zeros(kept, dtype=kind) for _ in range(2))]
 
 
 def _endings_gradient(

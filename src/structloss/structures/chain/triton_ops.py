@@ -122,7 +122,7 @@ def _sum_shapes(
     wide, kind = torch.float64, precision_of(unary)
     shapes = (((z.B,), wide), ((z.B if dual else 0,), wide), *((s if d else none, kind) for s, d in (
         (kept, True), (kept, dual), (kept, True), (kept, dual))))
-    return [unary.new_empty(shape, dtype=dtype) for shape, dtype in shapes]
+    return [unary.new_zeros(shape, dtype=dtype) for shape, dtype in shapes]
 
 
 def _contiguous(unary: Tensor, *others: Maybe) -> list[Tensor]:
