@@ -127,11 +127,13 @@ def weights(values: Array, size: int, top: float, best: bool) -> Any:
     Over the sum they are probabilities, exact however large the values are, which exp(value - log of the sum) is not.
     """
     total = 0.0
-    for k in range(size):
-        if best:
+    if best:
+        for k in range(size):
             values[k] = 1.0 if values[k].real == top else 0.0
-        else:
+    else:
+        for k in range(size):  # a loop of its own is vectorised
             values[k] = exponential(values[k] - top)
+    for k in range(size):
         total += values[k]
     return total
 
