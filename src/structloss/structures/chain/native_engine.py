@@ -53,13 +53,18 @@ def _run(kernel: Callable[..., None], p: Potentials, m: Machines, passes: int, *
     run(kernel, torch.get_num_threads(), batch, steps, p, m, *args)
 
 
+_NOBODY_CAN_TELL = 20_000  # ns: for so little a first call compiles one kernel instead of two
+
+
 def _run_dense(
     kernel: Callable[..., None], p: Potentials, m: Machines, few: int, passes: int, status: Numbers, *args: Any
 ) -> None:
-    """Run a kernel of `dense` on what is not done: apart on machines of at most `few` states a level, if most have."""
+    """Run a kernel of `dense` on what is not done: machines of at most `few` states a level apart from others."""
     rest = status != DONE
     narrow = rest & (m.sizes.max(1) <= (few if p.order == 2 else 1))
-    if (p.order != 2 and m.weight.size) or 2 * narrow.sum() <= rest.sum():  # some would not be worth a kernel more
+    steps = p.lengths[narrow].sum() * max(1, p.table.shape[2]) * max(p.unary.shape[2], p.table.shape[3])
+    too_little = steps < _NOBODY_CAN_TELL and (rest & ~narrow).any()
+    if too_little or (p.order != 2 and m.weight.size):
         narrow[:] = False
     for is_few, which in ((True, narrow), (None, rest & ~narrow)):
         examples = which.nonzero()[0]
@@ -98,9 +103,6 @@ def _log_partition(
             _run(dense_log.log_partition, p, m, passes, wanted, value, *gradients, status)
         raise_for(status)
     return value, *gradients
-
-
-_NOBODY_CAN_TELL = 20_000  # ns: so little is done side by side, and a first call compiles one kernel instead of two
 
 
 _NO_EXAMPLES = np.zeros(0, np.int64)
