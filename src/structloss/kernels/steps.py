@@ -7,7 +7,7 @@ states, they are rows of a table (S, H) instead, and the vectors are over labels
 import numpy as np
 
 from structloss.kernels.arithmetic import exponential, extremes
-from structloss.kernels.compile import helper
+from structloss.kernels.compile import helper, inlined_helper
 from structloss.kernels.types import Array, Ints
 
 TINY = 1e-170
@@ -155,7 +155,7 @@ def pull(weights: Array, ahead: Array, begin: int, S: int, rows: int, blocks: in
         combine(flat, r * K, blocks * K, 1, rows // blocks, K, vectors, r * K, 1, sums, r, blocks)
 
 
-@helper
+@inlined_helper
 def pull_one(weights: Array, ahead: Array, at: int, h: int, rows: int, blocks: int, out: Array, here: int) -> None:
     """`pull` for one machine state and the histories from h on: out[here, h] = sum of weights * ahead[at] over y."""
     K = weights.shape[1]
@@ -176,7 +176,7 @@ def push(weights: Array, coefficients: Array, begin: int, S: int, rows: int, blo
         combine(flat, r * K, 1, blocks * K, K, rows // blocks, c, r, blocks, flow, r * K, 1)
 
 
-@helper
+@inlined_helper
 def push_one(weights: Array, c: Array, here: int, rows: int, blocks: int, out: Array, at: int) -> None:
     """`push` for one machine state: out[at, r, y] = sum over h = r mod blocks of c[here, h] * weights[h, y]."""
     K = weights.shape[1]
