@@ -6,6 +6,7 @@ from structloss.structures.chain.allowed import Allowed, iob_transitions
 from structloss.structures.chain.chain import Chain
 from structloss.structures.chain.ctc import CTC
 from structloss.structures.chain.layer import ChainLayer
+from structloss.structures.chain.recurrent import RecurrentLayer
 from structloss.structures.engine import engine
 from structloss.structures.factor_graph.builder import FactorGraphBuilder
 from structloss.structures.factor_graph.factor_graph import FactorGraph
@@ -34,6 +35,7 @@ __all__ = [
     "FactorGraphBuilder",
     "Forest",
     "Lattice",
+    "RecurrentLayer",
     "Segmentation",
     "SemiMarkov",
     "Strata",

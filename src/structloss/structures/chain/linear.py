@@ -21,7 +21,7 @@ from structloss.structures.chain.parts import Parts
 from structloss.structures.chain.strata import local_strata, machine_strata
 from structloss.structures.chain.writers import writer_of
 from structloss.structures.checks import check_over, check_scale, check_shape
-from structloss.structures.engine import is_native
+from structloss.structures.engine import engine_of, is_native
 
 _AGREEMENT = Agreement()
 
@@ -129,7 +129,12 @@ class LinearChain(Parted):
 
     @property
     def _engine(self) -> ChainEngine:
-        return native_engine if self._native else torch_engine
+        name = engine_of(self._parts.lengths.device)
+        if name == "triton":
+            from structloss.structures.chain import triton_engine
+
+            return triton_engine
+        return native_engine if name == "native" else torch_engine
 
     def _choices(self, y: Tensor, name: str) -> Tensor:
         check_shape(y, (self._batch, self._positions.width), name)

@@ -19,7 +19,7 @@ from structloss.structures.engine import is_native
 from structloss.structures.graph import native_engine, torch_engine
 from structloss.structures.graph.build import as_arcs, as_final, as_list, as_scores
 from structloss.structures.graph.strings import best_strings
-from structloss.structures.graph.text import read
+from structloss.structures.graph.text import Acceptor, from_fst, read, to_fst
 from structloss.structures.graph.topology import Floats, Machines, Topology, Weighted, build
 from structloss.structures.strata import best_at_each
 from structloss.structures.tensors import wide
@@ -127,10 +127,37 @@ class Lattice(Scored, Computed):
         """
         if isinstance(texts, str | Path):
             texts = [texts]
-        acceptors = [read(text, f"texts[{b}]", symbols) for b, text in enumerate(texts)]
-        scores = torch.tensor([score for _, own, _ in acceptors for score in own], dtype=torch.get_default_dtype())
+        return cls._of([read(text, f"texts[{b}]", symbols) for b, text in enumerate(texts)], symbols)
+
+    @classmethod
+    def from_fst(cls, fsts: Sequence[Any], symbols: Sequence[str] | None = None) -> Self:
+        """From acceptors that are pywrapfst or pynini objects, one for each example: as `from_text`.
+
+        Needs nothing but the objects: whoever has them has the extra `fst`.
+
+        Args:
+            fsts: the objects. Weights are costs, of whatever type.
+            symbols: the names of labels 0, 1, ..., which are then looked up in the objects' symbol tables.
+        """
+        return cls._of([from_fst(fst, f"fsts[{b}]", symbols) for b, fst in enumerate(fsts)], symbols)
+
+    @classmethod
+    def _of(cls, acceptors: Sequence[Acceptor], symbols: Sequence[str] | None) -> Self:
+        scores = torch.tensor([score for a in acceptors for score in a.scores], dtype=torch.get_default_dtype())
         num_labels = None if symbols is None else max(1, len(symbols))
-        return cls([arcs for arcs, _, _ in acceptors], scores, [final for _, _, final in acceptors], num_labels)
+        return cls([a.arcs for a in acceptors], scores, [a.final for a in acceptors], num_labels)
+
+    def to_fst(self, symbols: Sequence[str] | None = None, arc_type: str = "standard") -> list[Any]:
+        """A pywrapfst object for each example: label y is its symbol y + 1, a cost is minus a score.
+
+        Needs the extra `fst`. Arcs of score -inf, and states that no path uses, are left out. `from_fst` reads them
+        again. A lattice that is augmented is written as the product that it is, with the losses in its costs.
+
+        Args:
+            symbols: the names of labels 0, 1, ...: the objects then have symbol tables.
+            arc_type: OpenFst's type of the weights: "standard", "log" or "log64".
+        """
+        return to_fst(self._parts, symbols, arc_type)
 
     def with_scores(self, scores: Tensor | Sequence[Tensor]) -> Self:
         """The same lattice with other scores for its arcs: nothing is sorted or multiplied again.
