@@ -474,9 +474,13 @@ class Parted(Computed):
 
 
 class Scored(Structure):
-    """One whose potentials are one tensor."""
+    """One whose potentials are one tensor, (B, ...) unless it says otherwise."""
 
     _scores: Tensor
+
+    @property
+    def _batch(self) -> int:
+        return self._scores.shape[0]
 
     @property
     def _potentials(self) -> tuple[Tensor, ...]:

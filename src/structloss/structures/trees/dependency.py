@@ -123,10 +123,6 @@ class DependencyTree(Scored, Computed):
     # --- The template ------------------------------------------------------------------------------------------------
 
     @property
-    def _batch(self) -> int:
-        return self._scores.shape[0]
-
-    @property
     def _lengths(self) -> tuple[Tensor, ...]:
         return (self.lengths,)
 

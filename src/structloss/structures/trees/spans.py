@@ -43,10 +43,6 @@ class SpanTrees(Scored):
         return self._scores.shape[3]
 
     @property
-    def _batch(self) -> int:
-        return self._scores.shape[0]
-
-    @property
     def _lengths(self) -> tuple[Tensor, ...]:
         return (self.lengths,)
 
