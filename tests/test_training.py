@@ -117,6 +117,37 @@ def test_train_evaluate_predict(files: Path) -> None:
     assert "metrics.csv" in logs
 
 
+def test_a_run_says_one_line_an_epoch_and_how_to_go_on(files: Path) -> None:
+    result = train(files, "model", "--epochs", 2)
+    lines = result.stderr.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["epoch 1 of 2", "epoch 2 of 2"], result.stderr
+    assert "dev f1" in lines[0]
+    assert lines[0].endswith("the best so far")
+    assert f"next: structloss predict {files / 'model'} new.txt" in result.stdout
+    assert f"structloss evaluate {files / 'model'} {files / 'dev.txt'}" in result.stdout
+
+
+def test_a_run_says_nothing_or_json_where_it_is_asked_to(files: Path) -> None:
+    quiet = train(files, "quiet", "--epochs", 2, "--quiet")
+    assert (quiet.exit_code, quiet.output) == (0, "")
+    said = train(files, "json", "--epochs", 2, "--json")
+    assert said.stderr == ""
+    written = json.loads((files / "json" / "result.json").read_text())
+    assert json.loads(said.stdout) == {"model": str(files / "json"), **written}
+
+
+def test_labels_that_the_model_lacks_are_an_error_of_evaluate_too(files: Path) -> None:
+    assert train(files, "model", "--epochs", 1).exit_code == 0
+    text = (files / "dev.txt").read_text()
+    row = next(line for line in text.splitlines() if line)
+    (files / "other.txt").write_text(text.replace(row, f"{row.rpartition(' ')[0]} B-NEW", 1))
+    refused = run("evaluate", files / "model", files / "other.txt")
+    assert refused.exit_code == 2
+    assert "got the label 'B-NEW', which the training data lack" in " ".join(refused.stderr.split())
+    counted = run("evaluate", files / "model", files / "other.txt", "--unknown-labels", "--json")
+    assert json.loads(counted.stdout)["accuracy"] < 1
+
+
 def test_a_bilstm_under_softmax_margin_with_edit_distance(files: Path) -> None:
     more = ("--set", "model=bilstm", "--set", "width=16", "--objective", "softmax-margin", "--loss", "edit:cap=2")
     result = train(files, "model", "--epochs", 4, *more)

@@ -106,3 +106,28 @@ def compose(
                 next_state[state * C + c] = seen[u, v] - first
         offsets[t + 2] = count
     return next_state[: count * C].reshape(count, C), in_a[:count], in_b[:count], offsets, -1
+
+
+@exact_kernel
+def turned(next_state: Ints, sizes: Ints, classes: int, before: Ints, before_begin: Ints, degrees: Ints) -> None:
+    """The arcs of a machine by where they lead: before[before_begin[p]: before_begin[p + 1]], the states they leave.
+
+    next_state: of state s and class c of level t, entry begin(t) + c * sizes[t] + s. The place p of class c and state s'
+    of level t + 1 is (places of the levels before) + c * sizes[t + 1] + s'; degrees[t] is the most arcs of a place.
+    """
+    arc, place, filled = 0, 0, np.zeros(classes * sizes.max(), np.int64)
+    for t in range(sizes.shape[0] - 1):
+        own, there = sizes[t], sizes[t + 1]
+        for c in range(classes):
+            for s in range(own):
+                before_begin[place + c * there + next_state[arc + c * own + s] + 1] += 1
+        for p in range(classes * there):
+            filled[p] = 0
+            degrees[t] = max(degrees[t], before_begin[place + p + 1])
+            before_begin[place + p + 1] += before_begin[place + p]
+        for c in range(classes):
+            for s in range(own):
+                p = c * there + next_state[arc + c * own + s]
+                before[before_begin[place + p] + filled[p]] = s
+                filled[p] += 1
+        arc, place = arc + classes * own, place + classes * there

@@ -4,9 +4,10 @@ import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from structloss.automata import LossAutomaton, OpenAutomaton
+from structloss.losses.moved import MOVED
 
 M = TypeVar("M", LossAutomaton, OpenAutomaton)
 Key = tuple[object, tuple[Hashable, ...]]  # whose machine, and which
@@ -19,11 +20,17 @@ _HANDED_OUT = (
 
 
 class CacheInfo(NamedTuple):
-    """What is kept: how many machines, how many bytes they take, and how many they may take."""
+    """What is kept: how many machines, how many bytes they take, and how many they may take; the same of devices.
+
+    On devices are those machines that the Triton engine has moved there.
+    """
 
     machines: int
     num_bytes: int
     limit: int
+    device_machines: int = 0
+    device_bytes: int = 0
+    device_limit: int = 0
 
 
 class MachineCache:
@@ -135,7 +142,9 @@ def cache_info() -> CacheInfo:
         >>> sl.cache_info().machines
         1
     """
-    return CACHE.info()
+    return CACHE.info()._replace(
+        device_machines=len(MOVED), device_bytes=MOVED.num_bytes, device_limit=MOVED.limit
+    )
 
 
 def clear_cache() -> None:
@@ -148,10 +157,13 @@ def clear_cache() -> None:
         0
     """
     CACHE.clear()
+    MOVED.clear()
 
 
-def set_cache_limit(num_bytes: int) -> None:
+def set_cache_limit(num_bytes: int, on: Literal["host", "device"] = "host") -> None:
     """Keep at most so many bytes of compiled machines, of all losses together; 0 keeps none.
+
+    On the host, or on devices, where the Triton engine keeps what it has moved: 1 GiB each unless this says otherwise.
 
     Example:
         >>> import structloss as sl
@@ -159,7 +171,13 @@ def set_cache_limit(num_bytes: int) -> None:
         >>> sl.cache_info().limit
         268435456
         >>> sl.set_cache_limit(2**30)
+        >>> sl.set_cache_limit(2**28, on="device")
+        >>> sl.cache_info().device_limit
+        268435456
+        >>> sl.set_cache_limit(2**30, on="device")
     """
     if not isinstance(num_bytes, int) or num_bytes < 0:
         raise ValueError(f"num_bytes: got {num_bytes!r}, but wanted a whole number of at least 0")
-    CACHE.set_limit(num_bytes)
+    if on not in ("host", "device"):
+        raise ValueError(f'on: got {on!r}, but wanted "host" or "device"')
+    (CACHE if on == "host" else MOVED).set_limit(num_bytes)

@@ -159,7 +159,7 @@ class _SaveBest(Callback):
             self.best = row
             save(self.folder, task, pl_module.model, row)
         if self.on_epoch is not None:
-            self.on_epoch(row)
+            self.on_epoch({**row, "best": float(self.best is row)})
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def fit(
     if plan.average:
         callbacks.append(_Averaging(avg_fn=_MovingAverage(plan.average)))
     if plan.progress:
-        callbacks.append(TQDMProgressBar())
+        callbacks.append(TQDMProgressBar(leave=False))
     with interruption.held(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")
         trainer = lightning.Trainer(

@@ -27,6 +27,7 @@ from structloss.structures.chain.sparse import certified
 from structloss.structures.chain.writers import Collapse
 from structloss.structures.checks import at_least_float32, check_count, check_floating, check_tolerance
 from structloss.structures.derivatives import Solve, known
+from structloss.structures.engine import engine_of
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -98,9 +99,27 @@ class CTC(LinearChain):
     def _compile(self, batch: MachineBatch) -> None:
         """Not now: sums go another way than over the whole product."""
 
+    def _by_triton(self, source: Source, scale: float | None) -> Tensor | None:
+        """What `_solve` computes, by Triton kernels; None where the whole product is needed."""
+        from structloss.structures.chain import triton_ctc
+
+        (loss, references), scores, C = source, self._parts.unary, self.num_labels
+        assert scores is not None
+        if not triton_ctc.covers(scores, references):
+            return None
+        if scale is not None and isinstance(loss, Agreement) and _all_known(references):
+            return triton_ctc.likelihood(scores, self.lengths, references, self._blank)
+        machines = [loss.open(r, C, absolute=True) for r in references]
+        if scale is None:
+            return triton_ctc.expected(scores, self.lengths, machines, self._blank)
+        return triton_ctc.log_partition(scores, self.lengths, machines, scale, self._blank)
+
     def _log_partition(self) -> Tensor:
-        machine = self._parts.machine
-        source = machine.batch.source if machine is not None and self._native else None
+        machine, engine = self._parts.machine, engine_of(self.device)
+        if engine == "triton" and machine is not None and machine.batch.source is not None:
+            found = self._by_triton(machine.batch.source, machine.scale)
+            return super()._log_partition() if found is None else found
+        source = machine.batch.source if machine is not None and engine == "native" else None
         solve = None if machine is None or source is None else self._solve(source, machine.scale)
         return super()._log_partition() if solve is None else known(solve, [self._parts.unary])
 
@@ -218,7 +237,11 @@ class CTC(LinearChain):
         if tolerance:
             return self.certified(loss, reference, tolerance).value
         solve = None
-        if self._parts.machine is None and self._native and isinstance(loss, MachineLoss | LocalLoss):
+        machine_only = self._parts.machine is None and isinstance(loss, MachineLoss | LocalLoss)
+        if machine_only and engine_of(self.device) == "triton":
+            found = self._by_triton(Source(loss, self._references(reference)), None)
+            return super().expected(loss, reference) if found is None else found
+        if machine_only and self._native:
             solve = self._solve(Source(loss, self._references(reference)), None)
         return super().expected(loss, reference) if solve is None else known(solve, [self._parts.unary])
 

@@ -39,6 +39,7 @@ class MachineBatch:
         self.positions = positions  # T, at least the longest
         self.source = source
         self._open: list[OpenAutomaton] | None = None
+        self.moved: dict[str, Any] = {}  # what `device_machines` has laid out, by device
 
     @classmethod
     def of(cls, automata: Sequence[LossAutomaton], positions: int) -> Self:

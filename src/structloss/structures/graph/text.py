@@ -9,7 +9,8 @@ import numpy as np
 from structloss.automata import openfst
 from structloss.automata.openfst_text import lines_of, reached
 from structloss.kernels.topological import arrange
-from structloss.structures.graph.topology import Ints, Weighted
+from structloss.structures.graph.topology import Weighted
+from structloss.structures.rows import Ints
 from structloss.text import DataError
 
 
