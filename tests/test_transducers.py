@@ -197,6 +197,8 @@ def test_symbol_tables_are_honoured_or_refused(tmp_path: Path) -> None:
         assert sl.TropicalLoss(source)([[1, 4, 0]], [[1, 3, 0]]).item() == pytest.approx(0.2)  # as its table has them
         with pytest.raises(ValueError, match="got the symbol 't', which is not among the 4 symbols"):
             sl.TropicalLoss(source, symbols=list("aeik"))
+    with pytest.raises(ValueError, match="symbols: got names beside a Transducer, whose labels are numbers already"):
+        sl.TropicalLoss(Transducer.from_fst(fst), symbols=list("aeikt"))
     bare = fst.copy()
     bare.set_output_symbols(None)
     with pytest.raises(ValueError, match="symbols: got names, but transducer: what it writes has no symbol table"):

@@ -113,6 +113,8 @@ class Transducer:
     def read(cls, source: Any, symbols: Sequence[str] | None, semiring: Semiring) -> Self:
         """From whatever a loss is given: a transducer, text, a `Path` to text or a binary file, an OpenFst object."""
         if isinstance(source, cls):
+            if symbols is not None:
+                raise ValueError("symbols: got names beside a Transducer, whose labels are numbers already")
             return source.checked()
         if isinstance(source, str):
             return cls.from_text(source, symbols, semiring)

@@ -115,7 +115,8 @@ class NGram(MachineLoss, name="ngram"):
     def compile_open(self, reference: String, num_labels: int, absolute: bool) -> OpenAutomaton:
         class_of, next_node, gain = self._counter(reference, num_labels)
         if not self.log and not absolute:
-            return ExplicitAutomaton(class_of, next_node.astype(np.int64), 0.0 - gain, np.zeros(len(next_node)))
+            final = np.zeros(len(next_node))
+            return ExplicitAutomaton(class_of, next_node.astype(np.int64), 0.0 - gain.astype(np.float64), final)
         nodes, C = next_node.shape
         # The node as a unit vector, and behind it the total so far.
         start, stop, matrices = np.zeros(nodes + 1), np.zeros(nodes + 1), np.zeros((C, nodes + 1, nodes + 1))

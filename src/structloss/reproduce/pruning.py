@@ -1,7 +1,7 @@
 """Cortes 2018, section 6: how small pruning makes Det(M) of the edit distance, and what it and a cap make of Q_w.
 
-The paper's pruning drops arcs that are on no path within a threshold of the best; strings beyond it can be left, where
-each of their arcs is on a path of another string. A loss with a threshold leaves out exactly the strings beyond.
+The paper's pruning drops arcs that are on no path within a threshold of the best. In general that can leave strings
+beyond it, each of whose arcs is on a path of another string: `accepted` counts. A loss with a threshold leaves none.
 """
 
 import time
