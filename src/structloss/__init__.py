@@ -26,7 +26,9 @@ from structloss.structures import (
     SemiMarkov,
     Strata,
     Structure,
+    enable_triton,
     engine,
+    engine_info,
     iob_transitions,
 )
 
@@ -56,7 +58,9 @@ __all__ = [
     "TooManyStatesError",
     "Transducer",
     "__version__",
+    "enable_triton",
     "engine",
+    "engine_info",
     "iob_transitions",
     "mbr",
 ]

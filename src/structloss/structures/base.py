@@ -59,6 +59,8 @@ class Structure(ABC):
     """
 
     _output_axes: ClassVar[int] = 1  # of one output
+    _only_native: ClassVar[frozenset[str]] = frozenset()  # operations that are so whatever engine is asked for
+    _on_triton: frozenset[str] = frozenset()  # operations that the Triton engine has kernels for
 
     # --- What a structure writes -------------------------------------------------------------------------------------
 

@@ -73,6 +73,8 @@ class Alignment(Parted):
         tensor([[ 0, -1]])
     """
 
+    _only_native = frozenset(("argmax", "topk", "sample"))
+
     def __init__(
         self,
         match: Tensor,

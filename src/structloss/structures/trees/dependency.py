@@ -63,6 +63,8 @@ class DependencyTree(Structure):
         tensor([0.2384])
     """
 
+    _only_native = frozenset(("argmax", "topk"))
+
     def __init__(
         self,
         scores: Tensor,

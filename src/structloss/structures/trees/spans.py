@@ -24,6 +24,8 @@ class SpanTrees(Structure):
     *bracket*. An output is the 2n - 1 brackets of a tree (B, 2T - 1), each before those inside it, from left to right.
     """
 
+    _only_native = frozenset(("argmax", "topk", "sample"))
+
     _spans: Tensor  # (B, T, T, K), what each bracket scores
     lengths: Tensor  # (B,)
 
