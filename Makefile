@@ -3,15 +3,18 @@
 
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 STAMP := $(VENV)/.installed
 EXTRAS := train,sklearn,speech,fst,graph,triton,bench,docs,dev
+CONSTRAINTS ?= constraints.txt
+# Another torch than the constraints', as in TORCH='torch==2.6.*' CONSTRAINTS=/dev/null.
+TORCH ?=
 # Processes that run tests: one a core, at most four, because each of them also has torch's threads.
 TEST_PROCESSES ?= auto
 PYTEST_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test slow gpu-check lint bench docs clean
+.PHONY: help venv demo test slow gpu-check lint bench docs wheel clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +26,7 @@ $(BIN)/python:
 
 # The constraints pin torch too: without them pip may fetch another build of several gigabytes.
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --disable-pip-version-check -c $(CONSTRAINTS) -e '.[$(EXTRAS)]' $(TORCH)
 	@touch $@
 
 demo: $(STAMP) ## Learn to pronounce words under six objectives, and to find names on F1; results in out/demo.
@@ -50,6 +53,11 @@ bench: $(STAMP) ## Run every benchmark; results in benchmarks/results.
 docs: $(STAMP) ## Build the documentation into docs/_build/html; a warning is an error.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "docs/_build/html/index.html"
+
+wheel: $(STAMP) ## Build dist/*.tar.gz and dist/*.whl, install the wheel alone into a new environment, and use it.
+	rm -rf dist build
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python tests/wheel.py dist
 
 clean: ## Remove what was built or cached, the compiled kernels too; .venv and results stay.
 	rm -rf docs/_build build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -128,6 +128,16 @@ def ngram(n: int, smoothing: float) -> Callable[..., float]:
     return loss
 
 
+def shared_ngrams(n: int) -> Callable[..., float]:
+    """Minus the number of pairs of places, one in each string, where the same n-gram stands."""
+
+    def loss(y: Sequence[int], r: Wanted) -> float:
+        places = itertools.product(range(len(y) - n + 1), range(len(r) - n + 1))
+        return -float(sum(all(r[j + k] == {y[i + k]} for k in range(n)) for i, j in places))
+
+    return loss
+
+
 NAMES = ["O", "B-X", "I-X"]
 PIECES = ["▁a", "a", "▁a▁b"]
 
@@ -189,6 +199,41 @@ def swap(y: Sequence[int], r: Wanted) -> float:
     return float(table[-1, -1])
 
 
+# Two ways to begin: labels agree, one by one, or, at a quarter, they cost a half where they agree and 1 where not.
+LATE = sl.Transducer.from_arcs(
+    [(0, 0, k, k) for k in range(3)] + [(1, 1, a, b, 0.5 if a == b else 1.0) for a in range(3) for b in range(3)],
+    final=[0, 1],
+    start={0: 0.0, 1: 0.25},
+)
+
+
+def late(y: Sequence[int], r: Wanted) -> float:
+    if len(y) != len(r):
+        return math.inf
+    exact = all(a in s for a, s in zip(y, r, strict=True))
+    return 0.0 if exact else 0.25 + sum(0.5 if a in s else 1.0 for a, s in zip(y, r, strict=True))
+
+
+# Only 0 may be answered where 1 is right, and 2 be made up; its inverse: only 1 where 0 is right, and 2 be left out.
+ONE_WAY = sl.Transducer.from_text("0 0 1 1\n0 0 2 2\n0 0 3 3\n0 0 1 2 0.5\n0 0 3 0 1.25\n0")
+
+
+def other_way(y: Sequence[int], r: Wanted) -> float:
+    """What the inverse of ONE_WAY says, by recursion from the front."""
+    costs = [math.inf]
+    if not y and not r:
+        return 0.0
+    if r and 2 in r[0]:
+        costs.append(1.25 + other_way(y, r[1:]))
+    if y and r and (y[0] in r[0] or (y[0] == 1 and 0 in r[0])):
+        costs.append((0.0 if y[0] in r[0] else 0.5) + other_way(y[1:], r[1:]))
+    return min(costs)
+
+
+def other_way_capped(y: Sequence[int], r: Wanted) -> float:
+    return min(3.0, other_way(y, r))
+
+
 NOISE = sl.Transducer.from_arcs(
     [arc for k in range(3) for arc in ((0, 0, k, k, 1.0), (0, 0, k, None, 0.5), (0, 0, None, k, 0.25))],
     final=[0],
@@ -228,6 +273,16 @@ def per_label(loss: Callable[..., float]) -> Callable[..., float]:
     return lambda y, r: loss(y, r) / max(1, len(r))
 
 
+def pruned(loss: Callable[..., float], threshold: float) -> Callable[..., float]:
+    """inf where the loss is more than so much above the reference's own."""
+
+    def value(y: Sequence[int], r: Wanted) -> float:
+        found = loss(y, r)
+        return found if found <= loss([min(s) for s in r], r) + threshold else math.inf
+
+    return value
+
+
 def added(*terms: tuple[float, Callable[..., float]]) -> Callable[..., float]:
     def loss(y: Sequence[int], r: Wanted) -> float:
         return sum(factor * part(y, r) for factor, part in terms)
@@ -256,6 +311,9 @@ LOSSES = {
     "a factor times Hamming": LossCase(2 * sl.Hamming(), added((2.0, hamming)), "labels"),
     "EditDistance": LossCase(sl.EditDistance(), edit(1, 1, 1), "strings"),
     "EditDistance with a cap": LossCase(sl.EditDistance(1.0, 3.0, 2.0, cap=3), edit(1, 3, 2, 3), "strings"),
+    "EditDistance with a threshold": LossCase(
+        sl.EditDistance(1.0, 1.5, 2.0, threshold=2, normalize=True), per_label(pruned(edit(1, 1.5, 2), 2)), "strings"
+    ),
     "EditDistance with a window": LossCase(sl.EditDistance(window=2), windowed_edit(2), "strings"),
     "EditDistance with affine gaps": LossCase(
         sl.EditDistance(1.5, gap_open=1.25, gap_extend=0.5), affine(1.5, 0.0, 1.25, 0.5, local=False), "strings"
@@ -278,10 +336,19 @@ LOSSES = {
         sl.SmithWaterman(gap_open=1.5, gap_extend=0.25), affine(1.0, -2.0, 1.5, 0.25, local=True), "strings"
     ),
     "NGram": LossCase(sl.NGram(2), ngram(2, 1.0), "strings", sets=False),
+    "NGram without the logarithm": LossCase(sl.NGram(2, log=False), shared_ngrams(2), "strings", sets=False),
     "ChunkErrors": LossCase(sl.ChunkErrors(NAMES, 1.5, 0.5), chunk_errors(1.5, 0.5), "strings", sets=False),
     "ChunkF1": LossCase(sl.ChunkF1(NAMES), chunk_f1, "strings", sets=False),
     "TropicalLoss": LossCase(sl.TropicalLoss(SWAP), swap, "strings"),
+    "TropicalLoss with several starts and a threshold": LossCase(
+        sl.TropicalLoss(LATE, threshold=1.5), pruned(late, 1.5), "strings"
+    ),
+    "TropicalLoss of an inverse": LossCase(sl.TropicalLoss(ONE_WAY.inverse(), cap=3), other_way_capped, "strings"),
     "RationalLoss": LossCase(sl.RationalLoss(NOISE, smoothing=0.5), noise, "strings"),
+    "SmithWaterman with a threshold and NGram": LossCase(
+        0.5 * sl.SmithWaterman(threshold=3) + sl.NGram(1, log=False),
+        added((0.5, pruned(smith_waterman(), 3)), (1.0, shared_ngrams(1))), "strings", sets=False,
+    ),
     "a sum of losses": LossCase(
         0.5 * sl.EditDistance() + sl.NGram(2), added((0.5, edit(1, 1, 1)), (1.0, ngram(2, 1.0))), "strings", sets=False
     ),

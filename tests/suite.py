@@ -17,6 +17,11 @@ from structloss import Structure
 
 INF = torch.inf
 
+# The Jacobian times random vectors is checked quickly, every entry of it slowly.
+projected = pytest.mark.parametrize(
+    "fast", [pytest.param(True, id="projected"), pytest.param(False, id="entries", marks=pytest.mark.slow)]
+)
+
 
 @dataclass
 class Case:
@@ -250,7 +255,8 @@ class StructureSuite:
                     drawn.append(case.structure().sample(20, torch.Generator().manual_seed(2)))
         assert empty or torch.equal(*drawn)
 
-    def test_gradcheck(self, kind: str, engine: str) -> None:
+    @projected
+    def test_gradcheck(self, kind: str, engine: str, fast: bool) -> None:
         case = self.make(kind, "plain")
         loss = case.losses[0][0]
         operations = {
@@ -261,14 +267,17 @@ class StructureSuite:
             "score": lambda s: s.score(torch.stack([outputs[-1] for outputs in case.outputs])),
         }
         for name, operation in operations.items():
-            assert torch.autograd.gradcheck(lambda *x, f=operation: f(case.build(x)), case.potentials), name
+            function = lambda *x, f=operation: f(case.build(x))  # noqa: E731
+            assert torch.autograd.gradcheck(function, case.potentials, fast_mode=fast), name
 
-    def test_gradgradcheck_in_the_torch_engine(self, kind: str) -> None:
+    @projected
+    def test_gradgradcheck_in_the_torch_engine(self, kind: str, fast: bool) -> None:
         case = self.make(kind, "plain")
         loss = case.losses[0][0]
         with sl.engine("torch"):
             for operation in (lambda s: s.log_partition(), lambda s: s.expected(loss, case.partial)):
-                assert torch.autograd.gradgradcheck(lambda *x, f=operation: f(case.build(x)), case.potentials)
+                function = lambda *x, f=operation: f(case.build(x))  # noqa: E731
+                assert torch.autograd.gradgradcheck(function, case.potentials, fast_mode=fast)
 
     def test_a_second_derivative_in_the_native_engine_is_a_clear_error(self, kind: str) -> None:
         case = self.make(kind, "plain")

@@ -205,7 +205,9 @@ def test_a_whole_folder_in_which_some_files_are_broken(corpus: Path, model: Path
         "u103.txt, line 1: the dictionary lacks 'xyzzyq'", "aligned 1 of 5",
     ):  # fmt: skip
         assert sentence in said
-    assert [p.name for p in (tmp_path / "out").iterdir()] == ["u100.TextGrid"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["done.jsonl", "failed.tsv", "u100.TextGrid"]
+    listed = (tmp_path / "out" / "failed.tsv").read_text().splitlines()
+    assert sorted(Path(line.split("\t")[0]).stem for line in listed) == ["broken", "u101", "u102", "u103"]
     found, wanted = transcripts.read(tmp_path / "out" / "u100.TextGrid"), spoken(100).segments
     assert found.phones == wanted.phones
     picture = tmp_path / "picture.png"

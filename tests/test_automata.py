@@ -48,6 +48,9 @@ LOSSES = {
     "edit cap 2": sl.EditDistance(cap=2),
     "edit 1 3 2 cap 3": sl.EditDistance(1, 3, 2, cap=3),
     "edit matrix": sl.EditDistance(torch.rand(4, 4, generator=torch.Generator().manual_seed(0))),
+    "edit threshold 0": sl.EditDistance(threshold=0),
+    "edit threshold 2": sl.EditDistance(threshold=2),
+    "edit 1.5 0.7 0.9 threshold 2.2, normalized": sl.EditDistance(1.5, 0.7, 0.9, threshold=2.2, normalize=True),
     "edit window 1": sl.EditDistance(window=1),
     "edit window 2": sl.EditDistance(window=2),
     "edit 1.5 0.7 0.9 window 1.2": sl.EditDistance(1.5, 0.7, 0.9, window=1.2),
@@ -62,6 +65,7 @@ LOSSES = {
     "words of pieces that end": sl.WordErrors(["a", "b</w>", "</w>a", ""], "</w>", cap=2),
     "smith-waterman": sl.SmithWaterman(),
     "smith-waterman cap 3": sl.SmithWaterman(cap=3),
+    "smith-waterman threshold 3": sl.SmithWaterman(threshold=3),
     "smith-waterman other": sl.SmithWaterman(match=-1, substitution=0.5, insertion=0.3, deletion=0.7),
     "smith-waterman matrix": sl.SmithWaterman(
         substitution=torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).fill_diagonal_(-2), cap=4
@@ -71,6 +75,7 @@ LOSSES = {
     "affine edit matrix": sl.EditDistance(
         torch.rand(4, 4, generator=torch.Generator().manual_seed(2)), gap_open=0.7, gap_extend=0.2
     ),
+    "affine edit threshold 3": sl.EditDistance(1.5, gap_open=1.25, gap_extend=1, threshold=3),
     "affine smith-waterman": sl.SmithWaterman(gap_open=1.5, gap_extend=0.25),
     "affine smith-waterman cap 3": sl.SmithWaterman(gap_open=1.5, gap_extend=0.25, cap=3),
     "affine smith-waterman matrix": sl.SmithWaterman(
@@ -82,6 +87,9 @@ LOSSES = {
     "bigram": sl.NGram(2),
     "trigram": sl.NGram(3, smoothing=0.5),
     "bigram as in the paper": sl.NGram(2, smoothing=0),
+    "unigram, linear": sl.NGram(1, log=False),
+    "bigram, linear": sl.NGram(2, log=False),
+    "trigram, linear": sl.NGram(3, log=False),
     "chunk errors": sl.ChunkErrors(["O", "B-A", "I-A", "B-B"], 1.5, 0.5),
     "chunk f1": sl.ChunkF1(["I-A", "E-A", "O", "B-A"]),
 }
@@ -106,6 +114,45 @@ def test_edit_distance_with_any_costs(reference, length, substitution, insertion
 @given(STRING, st.integers(0, 4), COSTS, COSTS, COSTS, st.floats(0.25, 4))
 def test_edit_distance_with_any_costs_and_window(reference, length, substitution, insertion, deletion, window) -> None:
     check_all_strings(sl.EditDistance(substitution, insertion, deletion, window=window), reference, 3, length)
+
+
+@settings(deadline=None, max_examples=60)
+@given(STRING, st.integers(0, 4), COSTS, COSTS, COSTS, COSTS, st.booleans())
+def test_a_threshold_with_any_costs(reference, length, substitution, insertion, deletion, threshold, local) -> None:
+    kind = sl.SmithWaterman if local else sl.EditDistance
+    costs = {"substitution": substitution, "insertion": insertion, "deletion": deletion}
+    check_all_strings(kind(**costs, threshold=threshold), reference, 3, length)
+
+
+def test_the_linear_ngram_loss_is_a_small_machine() -> None:
+    reference = np.random.default_rng(0).integers(0, 10, 40)
+    linear, logarithm = (sl.NGram(2, log=log).automaton(reference, 10, 40) for log in (False, True))
+    assert linear.sizes.max() <= 11  # the last label, or none that matters
+    assert logarithm.sizes.max() > 100  # and how many bigrams so far
+    machine = sl.NGram(2, log=False).automaton([0, 1, 0, 1], 3)
+    rests = [[machine.weight((0, *y)) - machine.weight((0,)) for y in itertools.product(range(3), repeat=3)]]
+    state, _ = machine.follow(np.zeros(1, np.int64), machine.class_of[:1])
+    assert [x.tolist() for x in machine.losses_to_go(state, 3)] == [[min(rests[0])], [max(rests[0])]]
+    assert repr(sl.NGram(2, log=False)) == "NGram(n=2, log=False)"
+    with pytest.raises(ValueError, match="smoothing: got 0 beside log=False, but only a logarithm wants it"):
+        sl.NGram(2, smoothing=0, log=False)
+
+
+def test_a_threshold_leaves_out_what_a_cap_keeps() -> None:
+    exact, capped, pruned = sl.EditDistance(), sl.EditDistance(cap=2), sl.EditDistance(threshold=2)
+    reference, states = [0, 1, 2, 1], []
+    for y in itertools.product(range(3), repeat=4):
+        value = exact.distance(np.array(y), np.array(reference))
+        assert pruned.distance(np.array(y), np.array(reference)) == (value if value <= 2 else np.inf)
+    for loss in (capped, pruned):
+        states.append(loss.automaton(reference, 3, 4).num_states)
+    assert states[1] <= 2 * states[0]
+    with pytest.raises(ValueError, match="threshold: got 2 beside cap=3, but wanted one of the two"):
+        sl.EditDistance(cap=3, threshold=2)
+    with pytest.raises(ValueError, match="window: got 3 and threshold=2, but wanted one of the two"):
+        sl.EditDistance(window=3, threshold=2)
+    with pytest.raises(ValueError, match="threshold: got -1, but wanted a finite number of at least 0, or None"):
+        sl.SmithWaterman(threshold=-1)
 
 
 def test_a_window_is_at_least_the_edit_distance_and_a_wide_one_equals_it() -> None:

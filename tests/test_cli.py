@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import structloss as sl
+from structloss.__main__ import main
 from structloss.cli import app, demo, plots
 
 SMALL = ("--epochs", "2", "--words", "200", "--sentences", "200", "--seed", "3")
@@ -146,32 +147,33 @@ def test_file_in_place_of_the_folder_is_refused_and_kept(below: str, tmp_path: P
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_missing_matplotlib_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+def test_all_that_is_missing_is_said_at_once_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("matplotlib", "pocketsphinx", "sklearn"):
+        monkeypatch.setitem(sys.modules, module, None)
     result = run("demo", "--out", tmp_path / "out")
     assert result.exit_code == 2
-    assert "Figures need matplotlib: pip install 'structloss[plot]'" in result.stderr
+    assert "structloss demo needs matplotlib, scikit-learn, pocketsphinx, which are not installed" in result.stderr
+    assert "pip install 'structloss[train,sklearn,speech]'" in result.stderr
     assert not (tmp_path / "out").exists()
+    result = run("compare", "tagging", "--train", "train.txt")
+    assert "structloss compare tagging needs matplotlib, which is not installed" in result.stderr
+    assert "pip install 'structloss[train]'" in result.stderr
 
 
-def test_missing_pocketsphinx_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pocketsphinx", None)
-    result = run("demo", "--out", tmp_path / "out")
-    assert result.exit_code == 2
-    assert "pip install 'structloss[speech]'" in result.stderr
-
-
-def test_missing_scikit_learn_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [
-        name for name in sys.modules if name.startswith(("structloss.estimators", "structloss.cli.demo_names"))
-    ]:
+def test_without_typer_the_command_says_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("structloss.cli")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "sklearn.base", None)
-    monkeypatch.delattr("structloss.cli.demo_names", raising=False)
-    result = run("demo", "--out", tmp_path / "out")
-    assert result.exit_code == 2
-    assert "pip install 'structloss[sklearn]'" in result.stderr
-    assert not (tmp_path / "out").exists()
+    monkeypatch.setitem(sys.modules, "typer", None)
+    with pytest.raises(SystemExit, match=r"needs typer and rich: pip install 'structloss\[cli\]'"):
+        main()
+
+
+def test_kernels_are_compiled_ahead() -> None:
+    result = run("warm-up", "alignments")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.startswith("alignments: ")
+    result = run("warm-up", "everything")
+    assert (result.exit_code, "wanted chains, ctc, lattices" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("curve", [[20.0], [20.0, 20.0], [80.0, 30.0, 20.0]])

@@ -57,6 +57,17 @@ def test_every_objective_learns(objective: str) -> None:
     assert tagger.score(*TEST) > 0.95, objective
 
 
+def test_direct_loss_has_no_penalty_unless_one_is_asked_for() -> None:
+    weights = {
+        (objective, C): ChainTagger(objective, C=C, max_iter=2, learning_rate=0.3).fit(*TRAIN).coef_
+        for objective in ("nll", "direct:epsilon=2")
+        for C in (None, 1.0, 1e30)
+    }
+    for objective, same, other in (("nll", 1.0, 1e30), ("direct:epsilon=2", 1e30, 1.0)):
+        np.testing.assert_array_equal(weights[objective, None], weights[objective, same])
+        assert (weights[objective, None] != weights[objective, other]).any()
+
+
 def test_direct_loss_starts_from_another_objectives_weights_or_learns_little() -> None:
     """From weights of 0 both its outputs are the same but for ties, so that it moves slowly; it must move."""
     tagger = ChainTagger("direct:epsilon=4", max_iter=15, learning_rate=0.3, tol=0.0, batch_size=16).fit(*TRAIN)

@@ -779,3 +779,33 @@ def test_the_risk_of_strings_that_are_outside_a_loss_is_infinite(loss: sl.Loss, 
     risk = sl.Risk(loss, reduction="none")(lattice, [[0, 1], [0, 1]])
     assert risk[0].item() == torch.inf
     assert risk[1].item() == pytest.approx(loss([[0, 1]], [[0, 1]]).item(), abs=1e-6)
+
+
+def test_openfst_lattices_come_and_go() -> None:
+    wrap = pytest.importorskip("pywrapfst", reason="OpenFst (the extra fst) is not installed")
+    text = "0 1 a 0.5\n0 1 b 0.25\n1 2 <eps> 1\n0 2 b 2\n2 0.75\n1 0.5"
+    lattice = sl.Lattice.from_text([text, "0 1 b\n1"], symbols=list("ab"))
+    for arc_type in ("standard", "log", "log64"):
+        fsts = lattice.to_fst(symbols=list("ab"), arc_type=arc_type)
+        again = sl.Lattice.from_fst(fsts, symbols=list("ab"))
+        torch.testing.assert_close(again.log_partition(), lattice.log_partition())
+        assert again.decode() == lattice.decode()
+        assert sl.Lattice.from_fst(fsts).decode() == lattice.decode()  # symbol y + 1 is label y
+    (total, _) = (
+        float(wrap.shortestdistance(fst, reverse=True)[fst.start()]) for fst in lattice.to_fst(arc_type="log64")
+    )
+    assert total == pytest.approx(-lattice.log_partition()[0].item(), abs=1e-5)
+    given = sl.Lattice.from_fst(lattice.given([[1], [1]]).to_fst())
+    torch.testing.assert_close(given.log_partition(), lattice.given([[1], [1]]).log_partition())
+    swapped = sl.Lattice.from_fst(lattice.to_fst(symbols=list("ab")), symbols=list("ba"))
+    assert swapped.decode() == [[1 - k for k in row] for row in lattice.decode()]
+    augmented = lattice.augment(sl.EditDistance(threshold=1), [[0], [1]])
+    torch.testing.assert_close(sl.Lattice.from_fst(augmented.to_fst()).log_partition(), augmented.log_partition())
+    with pytest.raises(TypeError, match=r"fsts\[0\]: got 'x', but wanted an OpenFst object"):
+        sl.Lattice.from_fst(["x"])
+    fst = fsts[1].copy()
+    fst.add_arc(0, wrap.Arc(1, 2, wrap.Weight(fst.weight_type(), 0.5), 1))
+    with pytest.raises(
+        ValueError, match=r"fsts\[0\]: the arc from state 0 to state 1 reads symbol 1 and writes 2, but"
+    ):
+        sl.Lattice.from_fst([fst])

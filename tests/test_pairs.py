@@ -267,7 +267,7 @@ class TestAlignmentAlone:
                 sl.EditDistance(), [[0, 1, 2]] * 2)),
             ("other: got other lengths", lambda m: sl.Alignment(m, 0.0).kl(
                 sl.Alignment(m, 0.0, lengths=([2, 3], None)))),
-            ("other: got .*wanted the sizes and the mode", lambda m: sl.Alignment(m, 0.0).kl(
+            ("other: got .*wanted the sizes of", lambda m: sl.Alignment(m, 0.0).kl(
                 sl.Alignment(m, 0.0, mode="local"))),
         ],
     )  # fmt: skip

@@ -14,6 +14,7 @@ from structloss.reproduce.transducers import (
     factored_edit_transducer,
     ngram_transducer,
     smith_waterman_transducer,
+    squared,
 )
 
 
@@ -55,7 +56,24 @@ def test_bigram_loss_three_ways(order: int) -> None:
     values, reference = potentials(length, K, order), [0, 2, 1, 1, 0]
     naive = grad_naive(values, lambda y: _finite(loss.distance(np.array(y, np.int64), np.array(reference))))
     np.testing.assert_allclose(ours(values, loss, reference), naive, atol=1e-8)
-    np.testing.assert_allclose(grad_rational(values, reference, ngram_transducer(K, 2)), naive, atol=1e-8)
+    np.testing.assert_allclose(grad_rational(values, reference, *squared(ngram_transducer(K, 2))), naive, atol=1e-8)
+
+
+def test_any_rational_loss_three_ways() -> None:
+    """A U that is no T o T^-1: insertions count half, deletions a quarter."""
+    from structloss.reproduce.transducers import acceptor_of, add_arc
+
+    K, length, reference = 3, 5, [0, 2, 1, 1]
+    u = acceptor_of(1, "log64")
+    for y in range(1, K + 1):
+        add_arc(u, 0, y, y, 0.0, 0)
+        add_arc(u, 0, y, 0, np.log(2), 0)
+        add_arc(u, 0, 0, y, np.log(4), 0)
+    u.set_final(0)
+    loss, values = sl.RationalLoss(u), potentials(length, K, 2)
+    naive = grad_naive(values, lambda y: loss.distance(np.array(y, np.int64), np.array(reference)))
+    np.testing.assert_allclose(ours(values, loss, reference), naive, atol=1e-8)
+    np.testing.assert_allclose(grad_rational(values, reference, u), naive, atol=1e-8)
 
 
 def _finite(loss: float) -> float:
@@ -80,6 +98,6 @@ def test_bigrams_of_longer_strings_against_openfst(order: int) -> None:
     values, reference = potentials(length, K, order), [0, 2, 1, 1, 0, 2, 2, 1]
     np.testing.assert_allclose(
         ours(values, sl.NGram(2, smoothing=0), reference),
-        grad_rational(values, reference, ngram_transducer(K, 2)),
+        grad_rational(values, reference, *squared(ngram_transducer(K, 2))),
         atol=1e-8,
     )

@@ -82,7 +82,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "signum", [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_run_that_is_killed_or_interrupted_and_resumed_ends_as_if_nothing_had_happened(
     undisturbed: Path, signum: signal.Signals
 ) -> None:
@@ -407,7 +409,14 @@ def comparison(files: Path, *more: object) -> list[str]:
     return [command(files, "")[0], *map(str, arguments)]
 
 
-@pytest.mark.parametrize(("signum", "jobs"), [(signal.SIGINT, 1), (signal.SIGTERM, 2), (signal.SIGKILL, 2)])
+@pytest.mark.parametrize(
+    ("signum", "jobs"),
+    [
+        pytest.param(signal.SIGINT, 1, marks=pytest.mark.slow),
+        (signal.SIGTERM, 2),
+        pytest.param(signal.SIGKILL, 2, marks=pytest.mark.slow),
+    ],
+)
 def test_a_comparison_ends_with_its_children(files: Path, signum: signal.Signals, jobs: int) -> None:
     with start(comparison(files, "--jobs", jobs)) as p:
         wait_until(lambda: any(steps_of(path) > 0 for path in (files / "all").rglob("*.ckpt")), p)

@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib", reason="matplotlib (the extra plot) is not ins
 
 import structloss as sl
 from structloss.cli import app
-from structloss.reproduce import runtime
+from structloss.reproduce import pruning, runtime
 from structloss.reproduce.finding import Finding
 from structloss.reproduce.gradients import grad_naive
 
@@ -51,7 +51,9 @@ def by_definition(loss: sl.Loss, potentials: np.ndarray, reference: list[int]) -
     return grad_naive(potentials, value)
 
 
-@pytest.mark.parametrize("loss", [sl.EditDistance(cap=2), sl.SmithWaterman(cap=3), sl.NGram(2, smoothing=0)])
+@pytest.mark.parametrize(
+    "loss", [sl.EditDistance(cap=2), sl.EditDistance(threshold=2), sl.SmithWaterman(cap=3), sl.NGram(2, smoothing=0)]
+)
 def test_ours_is_the_enumeration_for_capped_losses_too(loss: sl.Loss) -> None:
     example = runtime.draw(4, seed=5, trial=0)
     np.testing.assert_allclose(runtime.ours(loss)(*example), by_definition(loss, *example), atol=1e-12)
@@ -61,6 +63,26 @@ def test_ours_is_the_enumeration_for_capped_losses_too(loss: sl.Loss) -> None:
 def test_the_compiled_loop_is_the_loop(loss: sl.Loss) -> None:
     example = runtime.draw(4, seed=6, trial=0)
     np.testing.assert_allclose(runtime.naive(loss)(*example), by_definition(loss, *example), atol=1e-12)
+
+
+def test_the_error_of_pruning_is_the_share_of_the_weight_that_moved() -> None:
+    exact = np.zeros((2, 2, 2))
+    exact[:, 0, 0] = 1.0
+    found = exact.copy()
+    found[1, 0] = [0.75, 0.25]
+    assert pruning.moved(exact, found) == pytest.approx(0.125)
+    errors = {(e.loss, e.kind, e.limit): e.mean for e in pruning.errors([3], 2, 0, lambda text: None)}
+    for loss in ("edit distance", "Smith-Waterman"):
+        assert errors[loss, "threshold", 1] > errors[loss, "threshold", 3] > errors[loss, "cap", 3] - 1e-12
+    assert errors["edit distance", "threshold", 6] < 1e-12  # three labels cannot be so far from three
+
+
+def test_openfst_with_the_papers_pruning_keeps_the_strings_within_the_threshold() -> None:
+    pytest.importorskip("pywrapfst", reason="OpenFst (the extra fst) is not installed")
+    for m in pruning.machines(5, 0, lambda text: None):
+        assert m.openfst_strings == m.strings == m.shared
+        assert m.states < m.openfst_states
+    assert pruning.strings(sl.EditDistance(threshold=1).automaton([0, 1, 2], 10, 3)) == 1 + 3 * 9
 
 
 def test_ours_compiles_its_machine_anew() -> None:
@@ -101,10 +123,15 @@ def test_the_quick_form(tmp_path: Path) -> None:
     assert data["compared"]["naive"] >= 18
     assert data["difference"]["naive"] < 1e-8
     finding = Finding.read(tmp_path)
-    assert [grid.caption.split(":")[0] for grid in finding.grids] == ["edit distance", "Smith-Waterman", "bigram"]
+    captions = [grid.caption.split(":")[0].split(" at ")[0] for grid in finding.grids]
+    machines = ["Det(M) of the edit distance"] if runtime.has_openfst() else []
+    assert captions == ["edit distance", "Smith-Waterman", "bigram", *machines, "edit distance", "Smith-Waterman"]
     assert finding.command == "structloss reproduce runtime --quick"
     if runtime.has_openfst():
         assert data["difference"]["OpenFst"] < 1e-6
+        assert all(data["compared"][name] >= 10 and data["difference"][name] < 1e-6 for name in runtime.PRUNED)
+        for m in data["machines"]:
+            assert m["openfst_strings"] == m["strings"] == m["shared"] > 0
         assert "OpenFst" in {row[0] for row in finding.grids[0].rows}
 
 

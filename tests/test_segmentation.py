@@ -13,7 +13,8 @@ from torch import Tensor
 
 import oracle
 import structloss as sl
-from structloss.structures.segments import native_engine, strata
+from structloss.structures import strata
+from structloss.structures.segments import native_engine
 from suite import Case, StructureSuite, close, gradients
 
 T = 7

@@ -52,9 +52,6 @@ class Trees(sl.Structure):
     def _choices(self, y: Tensor, name: str) -> Tensor:
         return y
 
-    def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
-        return torch.where(exists[:, :, None], choices, -1)
-
     def _score(self, choices: Tensor) -> Tensor:
         return self.scores.expand(len(choices), -1, -1, -1).gather(3, choices[..., None]).sum((2, 3))
 

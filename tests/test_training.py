@@ -22,7 +22,7 @@ from structloss.training.batches import nodes
 from structloss.training.directory import load, save
 from structloss.training.experiment import Data
 from structloss.training.experiment import run as experiment
-from structloss.training.fit import _MovingAverage
+from structloss.training.fit import Training, _MovingAverage
 from structloss.training.plan import Plan
 from structloss.training.task import DataError
 
@@ -69,6 +69,25 @@ def train(files: Path, out: str, *more: object):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("objective", "asked", "wanted"),
+    [("nll", False, 2.0), ("direct", False, 0.0), ("direct", True, 2.0), ("0.1*nll+direct", False, 2.0)],
+)
+def test_direct_loss_has_no_penalty_unless_one_is_asked_for(
+    objective: str, asked: bool, wanted: float, files: Path
+) -> None:
+    task = TASKS["tagging"]
+    data = Data.read(task, files / "train.txt", files / "dev.txt", None)
+    model = task.build(task.configure(data.train, task.settings))
+    plan = Plan(l2=2.0 * len(data.train), l2_asked=asked, warm_up=1)
+    training = Training(task, model, objective_of(objective, "hamming"), data.train, data.dev, plan)
+    optimizers = training.configure_optimizers()
+    training._penalise(optimizers, NegativeLogLikelihood())  # as while it warms up
+    assert [group["weight_decay"] for group in optimizers[0].param_groups] == [2.0]
+    training._penalise(optimizers, training.objective)
+    assert [group["weight_decay"] for group in optimizers[0].param_groups] == [wanted]
+
+
 def test_train_evaluate_predict(files: Path) -> None:
     result = train(files, "model", "--epochs", 8, "--test", files / "dev.txt")
     assert result.exit_code == 0, result.output
@@ -96,6 +115,37 @@ def test_train_evaluate_predict(files: Path) -> None:
     logs = sorted(p.name for p in (files / "model" / "logs").iterdir())
     assert logs[0].startswith("events.out.tfevents")  # TensorBoard's
     assert "metrics.csv" in logs
+
+
+def test_a_run_says_one_line_an_epoch_and_how_to_go_on(files: Path) -> None:
+    result = train(files, "model", "--epochs", 2)
+    lines = result.stderr.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["epoch 1 of 2", "epoch 2 of 2"], result.stderr
+    assert "dev f1" in lines[0]
+    assert lines[0].endswith("the best so far")
+    assert f"next: structloss predict {files / 'model'} new.txt" in result.stdout
+    assert f"structloss evaluate {files / 'model'} {files / 'dev.txt'}" in result.stdout
+
+
+def test_a_run_says_nothing_or_json_where_it_is_asked_to(files: Path) -> None:
+    quiet = train(files, "quiet", "--epochs", 2, "--quiet")
+    assert (quiet.exit_code, quiet.output) == (0, "")
+    said = train(files, "json", "--epochs", 2, "--json")
+    assert said.stderr == ""
+    written = json.loads((files / "json" / "result.json").read_text())
+    assert json.loads(said.stdout) == {"model": str(files / "json"), **written}
+
+
+def test_labels_that_the_model_lacks_are_an_error_of_evaluate_too(files: Path) -> None:
+    assert train(files, "model", "--epochs", 1).exit_code == 0
+    text = (files / "dev.txt").read_text()
+    row = next(line for line in text.splitlines() if line)
+    (files / "other.txt").write_text(text.replace(row, f"{row.rpartition(' ')[0]} B-NEW", 1))
+    refused = run("evaluate", files / "model", files / "other.txt")
+    assert refused.exit_code == 2
+    assert "got the label 'B-NEW', which the training data lack" in " ".join(refused.stderr.split())
+    counted = run("evaluate", files / "model", files / "other.txt", "--unknown-labels", "--json")
+    assert json.loads(counted.stdout)["accuracy"] < 1
 
 
 def test_a_bilstm_under_softmax_margin_with_edit_distance(files: Path) -> None:

@@ -84,6 +84,140 @@ def test_rational_machines_of_random_transducers(transducer, reference, length, 
     check_machines(loss, machines, string, length)
 
 
+@settings(max_examples=60)
+@given(transducers(), st.dictionaries(st.integers(1, STATES - 1), WEIGHT), WEIGHT, STRING, STRING)
+def test_several_starts_are_the_best_of_each(transducer, others, weight, y, reference) -> None:
+    start, string = {0: weight, **others}, np.array(reference, np.int64)
+    several = Transducer.from_arcs(transducer.arcs, transducer.final, start)
+    wanted = [w + from_state(transducer, q, tuple(y), tuple(reference)) for q, w in start.items()]
+    loss = sl.TropicalLoss(several)
+    assert loss.distance(np.array(y, np.int64), string) == pytest.approx(min(wanted), abs=1e-9)
+    assert loss.automaton(string, 3, len(y)).weight(y) == pytest.approx(min(wanted), abs=1e-9)
+
+
+def from_state(u: Transducer, q: int, y: tuple[int, ...], r: tuple[int, ...], plus=min, zero=np.inf, silent=0) -> float:
+    """The weight of all paths from a state, one after the other: the definition."""
+    total = u.final.get(q, zero) if not y and not r else zero
+    for arc in u.arcs:
+        a, b = arc.reads is not None, arc.writes is not None
+        if arc.source == q and (not a or y[:1] == (arc.reads,)) and (not b or r[:1] == (arc.writes,)):
+            rest = from_state(u, arc.target, y[a:], r[b:], plus, zero)
+            total = plus(total, arc.weight + rest if zero else arc.weight * rest)
+    return total
+
+
+@settings(max_examples=60)
+@given(transducers(), STRING, STRING)
+def test_direct_values_are_those_of_all_paths(transducer, y, reference) -> None:
+    own, string = np.array(y, np.int64), np.array(reference, np.int64)
+    wanted = from_state(transducer, transducer.start, tuple(y), tuple(reference))
+    assert transducer.weight(own, string, "tropical") == pytest.approx(wanted, abs=1e-9)
+    flipped = transducer.inverse()
+    assert flipped.inverse() == transducer
+    assert flipped.weight(string, own, "tropical") == transducer.weight(own, string, "tropical")
+    total = from_state(transducer, transducer.start, tuple(y), tuple(reference), lambda a, b: a + b, 0.0)
+    assert transducer.weight(own, string, "real") == pytest.approx(total, abs=1e-9)
+
+
+def letters(reads: bool) -> Any:
+    """Transducers that write one label, or none, for each that they read."""
+    label = st.integers(0, 2)
+    arc = st.tuples(STATE, STATE, label, LABEL, st.integers(0, 4).map(lambda x: x / 2))
+    if not reads:
+        arc = arc.map(lambda a: (a[0], a[1], a[3], a[2], a[4])).filter(lambda a: a[2] is not None or a[0] < a[1])
+    arcs = st.lists(arc, min_size=3, max_size=9)
+    return st.tuples(arcs, arc).map(
+        lambda a: Transducer.from_arcs([*a[0], (0, 1, 0, 0, 1.0), (1, 2, 1, 2, 0.5)], {0: 1.0, 2: 0.5})
+    )
+
+
+@settings(max_examples=60)
+@given(letters(True), letters(False), STRING, STRING, st.sampled_from(["tropical", "real"]))
+def test_compositions_by_enumeration_and_by_openfst(u, v, y, reference, semiring) -> None:
+    wrap = pytest.importorskip("pywrapfst", reason="OpenFst (the extra fst) is not installed")
+    own, string = np.array(y, np.int64), np.array(reference, np.int64)
+    between = [np.array(z, np.int64) for n in range(len(y) + 1) for z in itertools.product(range(3), repeat=n)]
+    pairs = [(u.weight(own, z, semiring), v.weight(z, string, semiring)) for z in between]
+    wanted = min(a + b for a, b in pairs) if semiring == "tropical" else sum(a * b for a, b in pairs)
+    both = u.compose(v, semiring)
+    assert both.weight(own, string, semiring) == pytest.approx(wanted, rel=1e-6)
+    # And OpenFst: the shortest distance of y o u o v o r, all by its own operations.
+    from structloss.reproduce.transducers import one_string
+
+    kind = "standard" if semiring == "tropical" else "log64"
+    fst = wrap.compose(u.to_fst(semiring).arcsort("olabel"), v.to_fst(semiring).arcsort("ilabel"))
+    fst = wrap.compose(one_string(y, kind), fst.arcsort("ilabel"))
+    fst = wrap.compose(fst.arcsort("olabel"), one_string(reference, kind))
+    distance = float(wrap.shortestdistance(fst, reverse=True)[fst.start()]) if fst.num_states() else np.inf
+    found = distance if semiring == "tropical" else np.exp(-distance)
+    assert found == pytest.approx(wanted, rel=1e-4, abs=1e-6)
+
+
+def test_projections_and_what_is_wrong_with_compositions() -> None:
+    u = Transducer.from_arcs([(0, 1, 0, 1, 0.5), (1, 1, 2, None, 1.0)], [1])
+    y, r = np.array([0, 2]), np.array([1])
+    assert u.weight(y, r, "tropical") == 1.5
+    assert u.project("reads").weight(y, y, "tropical") == 1.5
+    with pytest.raises(ValueError, match="reads and writes nothing"):
+        u.project("writes")  # the loop would write for ever, for nothing
+    with pytest.raises(ValueError, match="side: got 'input', but wanted 'reads' or 'writes'"):
+        u.project("input")
+    with pytest.raises(ValueError, match="start: got no state"):
+        Transducer.from_arcs([(0, 1, 0, 0)], [1], start=[])
+    pytest.importorskip("pywrapfst", reason="OpenFst (the extra fst) is not installed")
+    with pytest.raises(ValueError, match="other: it reads nothing of what this one writes"):
+        u.compose(Transducer.from_arcs([(0, 1, 2, 2)], [1]))
+    with pytest.raises(ValueError, match=r"semiring: got the weight -1.0, but OpenFst wanted factors of at least 0"):
+        Transducer.from_arcs([(0, 1, 0, 0, -1.0)], [1]).to_fst("real")
+
+
+def test_the_square_of_the_bigram_transducer_is_the_bigram_loss() -> None:
+    pytest.importorskip("pywrapfst", reason="OpenFst (the extra fst) is not installed")
+    bigram = [(q, q, y, None) for q in (0, 2) for y in range(3)] + [(0, 3 + y, y, y) for y in range(3)]
+    bigram += [(3 + a, 2, b, b) for a in range(3) for b in range(3)]
+    square = Transducer.from_arcs(bigram, [2], semiring="real").square()
+    loss, direct = sl.RationalLoss(square, smoothing=1.0), sl.NGram(2)
+    for length in range(4):
+        for y in itertools.product(range(3), repeat=length):
+            own, r = np.array(y, np.int64), np.array([0, 1, 0, 1])
+            assert loss.distance(own, r) == pytest.approx(direct.distance(own, r), abs=1e-6)
+            assert loss.automaton(r, 3, length).weight(y) == pytest.approx(direct.distance(own, r), abs=1e-6)
+
+
+def test_symbol_tables_are_honoured_or_refused(tmp_path: Path) -> None:
+    wrap = pytest.importorskip("pywrapfst", reason="OpenFst (the extra fst) is not installed")
+    text = [f"0 0 {a} {b} {0 if a == b else 0.2 if {a, b} <= set('aei') else 1}" for a in "aeikt" for b in "aeikt"]
+    wanted = sl.TropicalLoss("\n".join([*text, "0"]), symbols=list("aeikt"))
+    fst = Transducer.from_text("\n".join([*text, "0"]), list("tkiea")).to_fst(symbols=list("tkiea"))
+    fst.write(str(tmp_path / "u.fst"))
+    kat, ket = [[3, 0, 4]], [[3, 1, 4]]
+    for source in (fst, tmp_path / "u.fst"):
+        assert sl.TropicalLoss(source, symbols=list("aeikt"))(kat, ket).item() == pytest.approx(0.2)
+        assert wanted(kat, ket).item() == pytest.approx(0.2)
+        assert sl.TropicalLoss(source)([[1, 4, 0]], [[1, 3, 0]]).item() == pytest.approx(0.2)  # as its table has them
+        with pytest.raises(ValueError, match="got the symbol 't', which is not among the 4 symbols"):
+            sl.TropicalLoss(source, symbols=list("aeik"))
+    bare = fst.copy()
+    bare.set_output_symbols(None)
+    with pytest.raises(ValueError, match="symbols: got names, but transducer: what it writes has no symbol table"):
+        sl.TropicalLoss(bare, symbols=list("aeikt"))
+    with pytest.raises(TypeError, match=r"symbols: got .*, but wanted the names of labels 0, 1, \.\.\., a list"):
+        sl.TropicalLoss(fst, symbols=fst.input_symbols())
+    other = wrap.SymbolTable()
+    for name in ("<eps>", *"aeikt"):
+        other.add_symbol(name)
+    bare.set_output_symbols(other)
+    with pytest.raises(ValueError, match="its symbol 1 is 't' where it reads and 'a' where it writes; pass symbols="):
+        sl.TropicalLoss(bare)
+
+
+def test_the_name_of_a_file_is_no_text() -> None:
+    with pytest.raises(DataError, match=r"wanted a state, .*; a file is given as Path\('/data/w.fst'\)"):
+        sl.TropicalLoss("/data/w.fst")
+    with pytest.raises(DataError, match=r"a file is given as Path\('w.txt'\)"):
+        sl.Lattice.from_text("w.txt")
+
+
 EDIT = "\n".join(
     [f"0 0 {a} {b} {0 if a == b else 1}" for a in "abc" for b in "abc"]
     + [f"0 0 {a} <eps> 3" for a in "abc"]

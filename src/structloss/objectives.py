@@ -150,6 +150,15 @@ class Objective(nn.Module):
         """The objectives that it is the weighted sum of, with their factors."""
         return [(1.0, self)]
 
+    @property
+    def norm_matters(self) -> bool:
+        """Whether a penalty on the norm of the weights means something, so that training has one unless told otherwise.
+
+        Not to `DirectLoss` alone: the loss of the best output is the same for all multiples of the weights (McAllester
+        2010, section 7).
+        """
+        return any(not isinstance(objective, DirectLoss) for _, objective in self.terms)
+
     def extra_repr(self) -> str:
         defaults = {"impossible": "error", "skipped": 0, "tolerance": 0.0}
         found = ("training", "error_bound")

@@ -200,6 +200,13 @@ class ExplicitAutomaton(OpenAutomaton):
     def _expand(self, states: Ints, classes: Ints) -> None:
         raise AssertionError("every arc is known")
 
+    def losses_to_go(self, states: Ints, length: int) -> tuple[Floats, Floats]:
+        least, most = self.final, np.where(np.isinf(self.final), -math.inf, self.final)
+        for _ in range(length):
+            least = (self.weights + least[self.next_state]).min(1)
+            most = (self.weights + most[self.next_state]).max(1)
+        return least[states], most[states]
+
 
 def opened(machine: LossAutomaton) -> ExplicitAutomaton:
     """A machine for strings of one length among all strings: those of another length are outside."""

@@ -28,6 +28,7 @@ class Machine(NamedTuple):
     reads: NDArray[np.int64]
     writes: NDArray[np.int64]
     weight: NDArray[np.float64]
+    tables: tuple[dict[int, str] | None, dict[int, str] | None]  # the names of what it reads and of what it writes
 
 
 def is_binary(path: Path) -> bool:
@@ -37,7 +38,7 @@ def is_binary(path: Path) -> bool:
 
 
 def read(path: Path) -> Machine:
-    """The machine of a file; its symbol tables are passed over."""
+    """The machine of a file."""
     check_size(path)
     content = _Content(path)
     if content.number("<i", "first number") != _MAGIC:
@@ -52,15 +53,13 @@ def read(path: Path) -> Machine:
     version, flags = content.number("<i", "version"), content.number("<i", "flags")
     content.number("<q", "properties")
     start, states, arcs = (content.number("<q", wanted) for wanted in ("start", "number of states", "number of arcs"))
-    for flag in (_HAS_INPUT_SYMBOLS, _HAS_OUTPUT_SYMBOLS):
-        if flags & flag:
-            content.skip_symbols()
+    reads, writes = (content.symbols() if flags & flag else None for flag in (_HAS_INPUT_SYMBOLS, _HAS_OUTPUT_SYMBOLS))
     if fst_type == "vector":
         found = _vector(content, _WEIGHTS[arc_type], states)
     else:
         found = _const(content, _WEIGHTS[arc_type], states, arcs, version == 1 or bool(flags & _IS_ALIGNED))
     content.finish()
-    machine = Machine(arc_type, start, *found)
+    machine = Machine(arc_type, start, *found, (reads, writes))
     _check(path, machine)
     return machine
 
@@ -169,15 +168,17 @@ class _Content:
         self.check_room(padding, 1, "bytes of padding")
         self._place += padding
 
-    def skip_symbols(self) -> None:
-        """Pass over a symbol table."""
+    def symbols(self) -> dict[int, str]:
+        """A symbol table: the names of numbers."""
         if self.number("<i", "symbol table") != _SYMBOLS_MAGIC:
             raise DataError(f"{self.path}: got no symbol table at byte {self._place - 4}, but says it has one")
         self.string("table's name")
         self.number("<q", "next symbol")
+        table = {}
         for _ in range(self.number("<q", "number of symbols")):
-            self.string("symbol")
-            self.number("<q", "symbol's number")
+            name = self.string("symbol")
+            table[self.number("<q", "symbol's number")] = name
+        return table
 
     def finish(self) -> None:
         """Raise if anything follows."""

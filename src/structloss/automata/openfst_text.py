@@ -43,7 +43,12 @@ def lines_of(text: str | Path, name: str, tapes: Sequence[str], symbols: Sequenc
                 f"{where}: got {len(fields)} columns, but wanted {arc} or {arc + 1} for an arc (source, target, "
                 f"{', '.join(tapes)}, weight), 1 or 2 for a final state"
             )
-        source = state_of(fields[0], where)
+        try:
+            source = state_of(fields[0], where)
+        except DataError as error:
+            if isinstance(text, str) and "\n" not in text.strip():  # which looks like the name of a file
+                raise DataError(f"{error}; a file is given as Path({text.strip()!r:.80})") from None
+            raise
         weight = weight_of(fields[-1], where) if len(fields) in (2, arc + 1) else None
         if len(fields) <= 2:
             yield Line(source, None, (), weight, number, where)
@@ -102,6 +107,11 @@ class Labels:
     """From symbols to labels; without names labels are numbers as OpenFst counts them, y being y + 1 and 0 epsilon."""
 
     def __init__(self, symbols: Sequence[str] | None) -> None:
+        if symbols is not None and not all(isinstance(symbol, str) for symbol in symbols):
+            raise TypeError(
+                f"symbols: got {symbols!r:.60}, but wanted the names of labels 0, 1, ..., a list of strings; those "
+                "of a SymbolTable are [name for number, name in table if number]"
+            )
         self._table = None if symbols is None else {symbol: label for label, symbol in enumerate(symbols)}
 
     def of(self, field: str, where: str) -> int | None:

@@ -1,4 +1,4 @@
-"""From a weighted acceptor over the probability semiring to a machine: minus the log of the sum over paths."""
+"""From a weighted acceptor over the probability semiring to a machine: of the sum over paths, mostly minus its log."""
 
 import math
 
@@ -14,6 +14,8 @@ _NOTHING = 1e-10  # of a direction's length: less is rounding
 class RationalAutomaton(OpenAutomaton):
     r"""L(y) = -log(smoothing + start M(y_1) ... M(y_l) stop), for strings of any length.
 
+    Without `log` it is -(smoothing + start M(y_1) ... M(y_l) stop).
+
     A state is the vector start M(y_1) ... M(y_t), as far as any continuation can see it: told apart are its products
     with the directions M(z_1) ... M(z_m) stop, z any string (Cortes 2018 keeps every position of the reference apart,
     and explodes). Without smoothing, and unless the loss must stand in final weights, a multiple of a vector is the
@@ -27,11 +29,11 @@ class RationalAutomaton(OpenAutomaton):
 
     def __init__(
         self, start: Floats, matrices: Floats, stop: Floats, smoothing: float, class_of: Ints, absolute: bool,
-        max_states: int,
+        max_states: int, log: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(class_of, len(matrices), max_states)
         self._matrices, self._stop, self._smoothing = np.ascontiguousarray(matrices), stop, smoothing
-        self._normalise = smoothing == 0 and not absolute
+        self._log, self._normalise = log, log and smoothing == 0 and not absolute
         self._directions = observable(matrices, stop)
         room, width = len(self.final), 1 + self._directions.shape[1]
         self._vectors = rational.Vectors(
@@ -65,6 +67,8 @@ class RationalAutomaton(OpenAutomaton):
 
     def _loss(self, total: Floats) -> Floats:
         total = total + self._smoothing
+        if not self._log:
+            return -total
         return np.where(total > 0, -np.log(np.where(total > 0, total, 1.0)), math.inf)
 
     def losses_to_go(self, states: Ints, length: int) -> tuple[Floats, Floats]:

@@ -1,8 +1,8 @@
-"""Weighted transducers that a user brings: from arcs, from OpenFst's text or binary files, from an OpenFst object."""
+"""Weighted transducers: from arcs, from OpenFst's text, files or objects; their weights, inverses and compositions."""
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +11,10 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from structloss.automata import openfst_binary
+from structloss.automata import openfst, openfst_binary
 from structloss.automata.openfst_text import lines_of, reached
 from structloss.kernels.checks import UNKNOWN
+from structloss.kernels.paths import Arcs, path_weight
 from structloss.text import DataError
 
 Semiring = Literal["tropical", "real"]  # weights are costs, added and minimised; or factors, multiplied and summed
@@ -77,12 +78,14 @@ class Transducer:
         cls,
         arcs: Iterable[Sequence[Any]],
         final: dict[int, float] | Sequence[int],
-        start: int = 0,
+        start: int | Sequence[int] | Mapping[int, float] = 0,
         semiring: Semiring = "tropical",
     ) -> Self:
         """From (source, target, reads, writes[, weight]) and final states, with weights or without.
 
         Args:
+            start: the start; or several, with initial weights or without. Then one more state, the last, is the start,
+                from which arcs that read and write nothing lead to them.
             semiring: says what a weight is where none is named: 0 ("tropical"), or 1 ("real").
 
         Example:
@@ -90,11 +93,21 @@ class Transducer:
             >>> same = sl.Transducer.from_arcs([(0, 0, y, y) for y in range(3)], final=[0])
             >>> sl.TropicalLoss(same)([[0, 1], [0, 2]], [[0, 1], [0, 1]])
             tensor([0., inf])
+            >>> late = sl.Transducer.from_arcs([(0, 1, 0, 0), (1, 2, 1, 1)], final=[2], start={0: 0.0, 1: 0.5})
+            >>> sl.TropicalLoss(late)([[0, 1], [1]], [[0, 1], [1]])
+            tensor([0.0000, 0.5000])
         """
         one = _ONE[semiring]
         weights = dict(final) if isinstance(final, dict) else dict.fromkeys(final, one)
-        made = tuple(_arc(arc, one) for arc in arcs)
-        return cls(made, {q: w for q, w in weights.items() if _ends(w, semiring)}, start).checked()
+        made = [_arc(arc, one) for arc in arcs]
+        if isinstance(start, Mapping | Sequence):
+            initial = dict(start) if isinstance(start, Mapping) else dict.fromkeys(start, one)
+            if not initial:
+                raise ValueError("start: got no state, but wanted at least one")
+            first = 1 + max([*initial, *weights, *(q for arc in made for q in arc[:2])])
+            leads = [_arc((first, q, None, None, w), one) for q, w in initial.items() if _ends(w, semiring)]
+            made, start = [*made, *leads], first
+        return cls(tuple(made), {q: w for q, w in weights.items() if _ends(w, semiring)}, start).checked()
 
     @classmethod
     def read(cls, source: Any, symbols: Sequence[str] | None, semiring: Semiring) -> Self:
@@ -104,9 +117,9 @@ class Transducer:
         if isinstance(source, str):
             return cls.from_text(source, symbols, semiring)
         if not isinstance(source, Path):
-            return cls.from_fst(source, semiring)
+            return cls.from_fst(source, semiring, symbols)
         if openfst_binary.is_binary(source):
-            return cls.from_binary(source, semiring)
+            return cls.from_binary(source, semiring, symbols)
         return cls.from_text(source, symbols, semiring)
 
     @classmethod
@@ -138,45 +151,132 @@ class Transducer:
         return cls(tuple(arcs), final, start).checked(name)
 
     @classmethod
-    def from_binary(cls, path: Path, semiring: Semiring = "tropical") -> Self:
+    def from_binary(cls, path: Path, semiring: Semiring = "tropical", symbols: Sequence[str] | None = None) -> Self:
         """From an OpenFst binary file of the type vector or const, as `from_fst`; OpenFst itself is not needed."""
-        machine = openfst_binary.read(path)
-        _check_semiring(machine.arc_type, semiring, str(path))
-        columns = (machine.source, machine.target, machine.reads, machine.writes, machine.weight)
-        arcs = zip(*(column.tolist() for column in columns), strict=True)
-        return cls._from_costs(arcs, enumerate(machine.final.tolist()), machine.start, semiring, str(path))
+        m = openfst_binary.read(path)
+        columns = (m.source, m.target, m.reads, m.writes, m.weight)
+        arcs = list(zip(*(column.tolist() for column in columns), strict=True))
+        final = {state: cost for state, cost in enumerate(m.final.tolist()) if cost != math.inf}
+        return cls._from_openfst(
+            openfst.Machine(m.arc_type, m.start, arcs, final, m.tables), semiring, symbols, str(path)
+        )
 
     @classmethod
-    def from_fst(cls, fst: Any, semiring: Semiring = "tropical") -> Self:
+    def from_fst(cls, fst: Any, semiring: Semiring = "tropical", symbols: Sequence[str] | None = None) -> Self:
         """From a pywrapfst or pynini object: label y is its symbol y + 1, and 0 epsilon.
 
         OpenFst's weights are costs; for "real" they become factors exp(-cost), whether their type is tropical or log.
         For "tropical" they must not be log, where paths are summed.
+
+        Args:
+            fst: the object.
+            semiring: what its weights are to be.
+            symbols: the names of labels 0, 1, ..., which are then looked up in its symbol tables: both must be there.
         """
-        if not all(hasattr(fst, name) for name in ("states", "arcs", "final", "start", "arc_type")):
-            raise TypeError(
-                f"transducer: got {fst!r:.60}, but wanted a Transducer, OpenFst text, a Path or an OpenFst object"
-            )
-        _check_semiring(fst.arc_type(), semiring, "transducer")
-        arcs = (
-            (state, arc.nextstate, arc.ilabel, arc.olabel, float(arc.weight))
-            for state in fst.states()
-            for arc in fst.arcs(state)
-        )
-        final = ((state, float(fst.final(state))) for state in fst.states())
-        return cls._from_costs(arcs, final, fst.start(), semiring, "transducer")
+        wanted = "a Transducer, OpenFst text, a Path or an OpenFst object"
+        return cls._from_openfst(openfst.read(fst, "transducer", wanted), semiring, symbols, "transducer")
 
     @classmethod
-    def _from_costs(
-        cls, arcs: Iterable[tuple[int, int, int, int, float]], final: Iterable[tuple[int, float]], start: int,
-        semiring: Semiring, name: str,
-    ) -> Self:  # fmt: skip
+    def _from_openfst(
+        cls, machine: openfst.Machine, semiring: Semiring, symbols: Sequence[str] | None, name: str
+    ) -> Self:
         """From OpenFst's own costs and symbols."""
+        _check_semiring(machine.arc_type, semiring, name)
         weight = _factor if semiring == "real" else float
-        made = (Arc(p, q, reads - 1 if reads else None, writes - 1 if writes else None, weight(cost))
-                for p, q, reads, writes, cost in arcs)  # fmt: skip
-        ends = {state: weight(cost) for state, cost in final if cost != math.inf}
-        return cls(tuple(made), ends, start).checked(name)
+        read, written = openfst.labels_of(machine.tables, symbols, name)
+        made = (Arc(p, q, read(reads), written(writes), weight(cost)) for p, q, reads, writes, cost in machine.arcs)
+        ends = {state: weight(cost) for state, cost in machine.final.items()}
+        return cls(tuple(made), ends, machine.start).checked(name)
+
+    def to_fst(self, semiring: Semiring = "tropical", symbols: Sequence[str] | None = None) -> Any:
+        """As a pywrapfst object, label y its symbol y + 1: with costs, or from factors ("real") with log64 weights.
+
+        Args:
+            semiring: what the weights here are.
+            symbols: the names of labels 0, 1, ...: the object then has symbol tables.
+        """
+        return self._in_openfst("standard" if semiring == "tropical" else "log64", semiring, symbols)
+
+    def _in_openfst(self, arc_type: str, semiring: Semiring, symbols: Sequence[str] | None = None) -> Any:
+        cost = _cost if semiring == "real" else float
+        arcs = [(a.source, a.target, _symbol(a.reads), _symbol(a.writes), cost(a.weight)) for a in self.arcs]
+        final = {state: cost(weight) for state, weight in self.final.items()}
+        return openfst.make(self.num_states, self.start, arcs, final, arc_type, symbols)
+
+    def inverse(self) -> Self:
+        """What reads what this one writes, and writes what it reads: U^-1(y, r) = U(r, y).
+
+        Example:
+            >>> import structloss as sl
+            >>> swap = sl.Transducer.from_arcs([(0, 0, 0, 1)], final=[0])
+            >>> sl.TropicalLoss(swap.inverse())([[1]], [[0]])
+            tensor([0.])
+        """
+        arcs = tuple(a._replace(reads=a.writes, writes=a.reads) for a in self.arcs)
+        return type(self)(arcs, self.final, self.start)
+
+    def project(self, side: Literal["reads", "writes"]) -> Self:
+        """The acceptor of what this one reads, or writes: its paths read and write that one string."""
+        if side not in ("reads", "writes"):
+            raise ValueError(f"side: got {side!r}, but wanted 'reads' or 'writes'")
+        arcs = tuple(a._replace(reads=getattr(a, side), writes=getattr(a, side)) for a in self.arcs)
+        return type(self)(arcs, self.final, self.start).checked()
+
+    def compose(self, other: Self, semiring: Semiring = "tropical") -> Self:
+        """This one, and then the other on what it wrote: the least sum, or the sum of products, over strings between.
+
+        OpenFst composes, so the extra `fst` is needed; weights come back with the nine digits that its Python module
+        hands over. Whatever else is wanted of transducers, `to_fst()` and `from_fst` go there and back.
+        """
+        wrap = openfst.openfst()
+        left, right = (u._in_openfst("log64", semiring) for u in (self, other))  # no path is added to another here
+        both = wrap.compose(left.arcsort("olabel"), right.arcsort("ilabel"))
+        if not both.num_states():
+            raise ValueError("other: it reads nothing of what this one writes, so that no string has a loss")
+        machine = openfst.read(both, "compose", "a machine")
+        weight = _factor if semiring == "real" else float
+        arcs = (
+            Arc(p, q, reads - 1 if reads else None, writes - 1 if writes else None, weight(cost))
+            for p, q, reads, writes, cost in machine.arcs
+        )
+        return type(self)(tuple(arcs), {q: weight(c) for q, c in machine.final.items()}, machine.start).checked()
+
+    def square(self, semiring: Semiring = "real") -> Self:
+        """T o T^-1 (Cortes 2018, Figure 1): what the two strings have in common under T. Needs the extra `fst`."""
+        return self.compose(self.inverse(), semiring)
+
+    def weight(self, y: NDArray[np.int64], reference: NDArray[np.int64], semiring: Semiring) -> float:
+        """U(y, r): the least cost of the paths that read y and write r, or the sum of their products ("real").
+
+        Cost: the lengths' product times the arcs that states have for one label.
+        """
+        labels, arcs = self._by_label
+        zero = math.inf if semiring == "tropical" else 0.0
+        final = np.array([self.final.get(q, zero) for q in range(self.num_states)])
+        place = np.minimum(np.searchsorted(labels, y), max(0, len(labels) - 1))
+        numbers = np.where(labels[place] == y, place + 1, 0) if len(labels) else np.zeros(len(y), np.int64)
+        rows = np.ascontiguousarray(reference if reference.ndim == 2 else reference[:, None])
+        return float(path_weight(arcs._replace(final=final), self.start, numbers, rows, semiring == "tropical"))
+
+    @cached_property
+    def _by_label(self) -> tuple[NDArray[np.int64], Arcs]:
+        """The labels that are read, in order, and the arcs as kernels read them."""
+        reads = np.array([-1 if a.reads is None else a.reads for a in self.arcs], np.int64)
+        labels = np.unique(reads[reads >= 0])
+        number, source = np.where(reads < 0, 0, np.searchsorted(labels, reads) + 1), [a.source for a in self.arcs]
+        width = len(labels) + 1
+        key = np.array(source, np.int64) * width + number
+        order = np.argsort(key, kind="stable")
+        ends = np.searchsorted(key[order], np.arange(self.num_states * width + 1))
+        begin = ends[np.arange(self.num_states)[:, None] * width + np.arange(width + 1)]
+        columns = (
+            np.array([getattr(self.arcs[i], field) for i in order], kind)
+            for field, kind in (("target", np.int64), ("weight", np.float64))
+        )
+        writes = np.array([-1 if self.arcs[i].writes is None else self.arcs[i].writes for i in order], np.int64)
+        target, weight = columns
+        silent = np.array(self.silent_order(), np.int64)
+        return labels, Arcs(silent, np.ascontiguousarray(begin), target, writes, weight, np.zeros(0))
 
     def checked(self, name: str = "transducer") -> Self:
         """The same with states numbered from 0 on, without gaps.
@@ -211,14 +311,6 @@ class Transducer:
                 raise ValueError(f"{name}: its final state {state} cannot be reached from its start {self.start}")
         if not self.final:
             raise ValueError(f"{name}: it has no final state, so that no string has a loss")
-
-    @cached_property
-    def leaving(self) -> list[list[Arc]]:
-        """The arcs of each state."""
-        found: list[list[Arc]] = [[] for _ in range(self.num_states)]
-        for arc in self.arcs:
-            found[arc.source].append(arc)
-        return found
 
     def against(self, reference: NDArray[np.int64], num_labels: int) -> Against:
         """The acceptor of answers over `num_labels` labels against one reference, of labels or of sets of them."""
@@ -312,6 +404,17 @@ def _arc(row: Sequence[Any], one: float) -> Arc:
 def _ends(weight: float, semiring: Semiring) -> bool:
     """Whether a final weight lets paths end at all: OpenFst writes inf, the tropical zero, where it does not."""
     return not (semiring == "tropical" and weight == math.inf)
+
+
+def _symbol(label: int | None) -> int:
+    return 0 if label is None else label + 1
+
+
+def _cost(factor: float) -> float:
+    """-log of a factor, inf of 0; a factor below 0 has none."""
+    if factor < 0:
+        raise ValueError(f"semiring: got the weight {factor}, but OpenFst wanted factors of at least 0")
+    return -math.log(factor) if factor else math.inf
 
 
 def _factor(cost: float) -> float:

@@ -9,16 +9,18 @@ from structloss.automata.automaton import SMALLER, LossAutomaton, TooManyStatesE
 from structloss.automata.open import Floats, Ints, OpenAutomaton, grown, table_for
 from structloss.kernels import determinise, subsumption
 from structloss.kernels.determinise import States
-from structloss.kernels.subsumption import Acceptor, Limits
+from structloss.kernels.subsumption import UNIT, Acceptor, Limits
 from structloss.kernels.tables import rehash
 
 
 def compile_acceptor(
-    acceptor: Acceptor, class_of: NDArray[np.int64], length: int, cap: float, absolute: bool, max_states: int
-) -> LossAutomaton:
+    acceptor: Acceptor, class_of: NDArray[np.int64], length: int, cap: float, absolute: bool, max_states: int,
+    prune: bool = False,
+) -> LossAutomaton:  # fmt: skip
     """The machine that gives every string of `length` the least cost of the acceptor's paths, at most `cap`.
 
     See `kernels.determinise` for the algorithm and why it is exact. `absolute` puts the whole loss into final weights.
+    With `prune`, what reaches the cap is outside.
     """
     absolute = absolute or math.isfinite(cap)
     C, P = acceptor.move_start.shape[0], len(acceptor.start)
@@ -52,6 +54,8 @@ def compile_acceptor(
             known = _with_room(known, int(offsets[level]), states, room, 2 * len(known.cost))
     final = np.zeros(states)
     determinise.least_with(known, np.arange(offsets[-2], states), completion[-1], cap, final[offsets[-2] :])
+    if prune:
+        final[final >= cap - UNIT] = math.inf
     return LossAutomaton(class_of, next_state[:states], weights[:states], final, offsets)
 
 
@@ -73,6 +77,7 @@ class TropicalAutomaton(OpenAutomaton):
         acceptor: the acceptor.
         cap: the most that a loss is told apart from.
         window: what costs so much more than the least is forgotten; inf for nothing.
+        prune: whether what reaches the cap is outside.
         entries: of each state the positions where a path can be, with their costs.
     """
 
@@ -85,9 +90,10 @@ class TropicalAutomaton(OpenAutomaton):
         absolute: bool,
         max_states: int,
         window: float = math.inf,
+        prune: bool = False,
     ) -> None:
         super().__init__(class_of, acceptor.move_start.shape[0], max_states)
-        self.acceptor, self.limits, self.cap, self.window = acceptor, limits, cap, window
+        self.acceptor, self.limits, self.cap, self.window, self.prune = acceptor, limits, cap, window, prune
         self.absolute = absolute or math.isfinite(cap)
         self.stop = np.empty(len(acceptor.start))  # what it costs to stop at a position
         subsumption.silent_stops(acceptor, self.stop)
@@ -107,7 +113,9 @@ class TropicalAutomaton(OpenAutomaton):
                 self.acceptor, self.limits, self.cap, self.window, self.absolute, self.entries, self.next_state,
                 self.weights, _NONE, self.max_states, states, classes, before, done,
             )  # fmt: skip
-            self.final[before : self.num_states] = self._least(np.arange(before, self.num_states), self.stop)
+            self.final[before : self.num_states] = self._inside(
+                self._least(np.arange(before, self.num_states), self.stop)
+            )
             self._check_size(self.num_states)
             if done < len(states):
                 self.make_room()
@@ -124,10 +132,14 @@ class TropicalAutomaton(OpenAutomaton):
         determinise.least_with(self.entries, states, value, self.cap, out)
         return out
 
+    def _inside(self, losses: Floats) -> Floats:
+        """These least losses, inf where they are outside."""
+        return np.where(losses >= self.cap - UNIT, math.inf, losses) if self.prune else losses
+
     def losses_to_go(self, states: Ints, length: int) -> tuple[Floats, Floats]:
         worst = np.empty((length + 1, len(self.stop)))
         subsumption.worst_completions(self.acceptor, length, worst)
-        return self._least(states, self.limits.completion[0]), self._least(states, worst[length])
+        return self._inside(self._least(states, self.limits.completion[0])), self._least(states, worst[length])
 
     def _losses_within(self, first: int, length: int) -> tuple[Floats, Floats]:
         states = np.arange(first, self.num_states)
@@ -136,7 +148,7 @@ class TropicalAutomaton(OpenAutomaton):
             if math.isinf(self.cap):  # else the cap is the most
                 subsumption.worst_completions(self.acceptor, length, worst)
             self._worst = length, worst.max(0)
-        return self._least(states, self.limits.completion[0]), self._least(states, self._worst[1])
+        return self._inside(self._least(states, self.limits.completion[0])), self._least(states, self._worst[1])
 
 
 def edit_limits(acceptor: Acceptor, insertion: float, deletion: float) -> Limits:

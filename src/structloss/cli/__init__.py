@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from structloss import __version__
-from structloss.cli import align, compare, demo, report, reproduce, speech, train
+from structloss.cli import align, answer, compare, demo, report, reproduce, speech, train, warm_up
 from structloss.cli.prepare import Debugging
 
 __all__ = ["app"]
@@ -13,18 +13,18 @@ __all__ = ["app"]
 app = typer.Typer(
     help="Train structured-prediction models on the loss you report, exactly.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
 )
 app.command()(demo.demo)
 app.command()(train.train)
 app.command()(compare.compare)
-app.command()(train.predict)
-app.command()(train.evaluate)
+app.command()(answer.predict)
+app.command()(answer.evaluate)
 app.add_typer(align.app, name="align")
 app.add_typer(speech.app, name="speech")
 app.add_typer(reproduce.app, name="reproduce")
 app.command()(report.report)
+app.command()(warm_up.warm_up)
 
 
 def _print_version(wanted: bool) -> None:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import track
 
 from structloss.cli import options
+from structloss.cli.answer import WHOLE, many
 from structloss.cli.prepare import said_plainly
 from structloss.cli.running import GO_ON, PROCESSES_GRACE, running
 from structloss.cli.train import print_metrics
@@ -17,7 +18,6 @@ app = typer.Typer(help="Find when each phone of a recording starts.", no_args_is
 Folder = Annotated[
     Path, typer.Argument(help="A folder of recordings, each with a TextGrid, .lab, .phn or .segs beside it.")
 ]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Recordings at a time; by default one a core.")]
 
 
 @app.command()
@@ -100,21 +100,23 @@ def apply(
             help="A PNG of one recording's spectrogram with its boundaries, and the transcript's if it has times."
         ),
     ] = None,
-    jobs: Jobs = None,
+    jobs: options.Jobs = None,
+    cluster: options.Cluster = None,
+    resume: options.ResumeFiles = False,
 ) -> None:
     """Align recordings with what is said in them.
 
     A transcript is a text of phones or of English words, which the dictionary turns into phones. What is wrong with one
-    file of a folder stops no other.
+    file of a folder stops no other: it is in failed.tsv of the folder that is written, and said.
 
     Example: `structloss align apply aligner speech.wav speech.txt -o speech.TextGrid`
     """
-    with running("structloss: interrupted; what is written is whole", PROCESSES_GRACE):
+    with running(WHOLE, PROCESSES_GRACE):
         import time
 
         from structloss.files import check_output
-        from structloss.tasks.alignment.apply import align_all, jobs_of
-        from structloss.training.compare import cores
+        from structloss.tasks.alignment.apply import Job, align_file, jobs_of, read_model
+        from structloss.training.directory import checksum_of
 
         if not audio.is_dir():
             check_output(out, audio, transcript)
@@ -123,19 +125,23 @@ def apply(
                 raise ValueError("--picture: is of one recording, but got a folder")
             check_output(picture, audio, transcript, out)
         todo = jobs_of(audio, transcript, out)
-        console, begin, failed, seconds = Console(stderr=True), time.perf_counter(), 0, 0.0
-        results = align_all(model, todo, min(jobs or cores(), len(todo)))
-        for done in track(results, "aligning", len(todo), console=console, disable=not console.is_interactive):
-            seconds += done.seconds
-            if done.error:
-                failed += 1
-                console.print(f"structloss: {done.error}", style="red", markup=False, highlight=False, soft_wrap=True)
-        spent = time.perf_counter() - begin
-        if len(todo) > 1:
+        read_model(model)  # what is wrong with it is said here, and not by every process
+        begin = time.perf_counter()
+        if not audio.is_dir():
+            align_file(model, todo[0])
+        else:
+            files = {
+                str(job.audio): Job(*(path.resolve() for path in (job.audio, job.transcript, job.out))) for job in todo
+            }
+            calls = [(name, (model.resolve(), job)) for name, job in files.items()]
+            outs = {name: job.out for name, job in files.items()}
+            results = many("aligning", align_file, calls, out, checksum_of(model), jobs, cluster, resume, outs)
+            spent, seconds = time.perf_counter() - begin, sum(done.value or 0.0 for done in results)
+            failed = sum(bool(done.error) for done in results)
             pace = f", {spent / seconds:.4f} seconds for each of theirs" if seconds else ""
-            typer.echo(f"aligned {len(todo) - failed} of {len(todo)} recordings in {spent:.1f} s{pace}")
-        if failed:
-            raise typer.Exit(1)
+            typer.echo(f"aligned {len(results) - failed} of {len(results)} recordings in {spent:.1f} s{pace}")
+            if failed:
+                raise typer.Exit(1)
         if picture is not None:
             _draw(audio, transcript, out, picture)
 

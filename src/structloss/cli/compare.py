@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from structloss.cli import options, plots
+from structloss.cli import extras, options
+from structloss.cli.extras import need
 from structloss.cli.prepare import prepared
 from structloss.cli.running import GO_ON, PROCESSES_GRACE, running
 
@@ -42,13 +43,15 @@ def compare(
     unknown_labels: options.UnknownLabels = False,
     config: options.Config = None,
     progress: options.ShowProgress = True,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Train the same model under several objectives and seeds: one table, mean and deviation, and a page with curves.
 
     Example: `structloss compare g2p --train train.tsv --dev dev.tsv --objective nll --objective risk --seeds 3`
     """
-    with running(GO_ON, PROCESSES_GRACE):
-        plots.require_matplotlib()
+    with running(GO_ON, PROCESSES_GRACE, quiet):
+        need(f"structloss compare {task}", extras.OF_TASKS.get(task, ("train",)))
         ready = prepared(context, OBJECTIVES)
         from structloss.cli import comparison
         from structloss.files import write_text
@@ -58,7 +61,9 @@ def compare(
         p = context.params
         trials = [Trial(name, ready.config, made) for name, made in ready.objectives.items()]
         numbers = range(p["seed"], p["seed"] + p["seeds"])
-        with comparison.EpochsBar(ready.task, num_epochs(trials, ready.plan, numbers), p["progress"]) as bar:
+        silent = p["quiet"] or p["as_json"]
+        total = num_epochs(trials, ready.plan, numbers)
+        with comparison.EpochsBar(ready.task, total, p["progress"], silent) as bar:
             outcomes = run(ready.task, ready.data, trials, p["out"], ready.plan, numbers, p["jobs"] or cores(), bar)
         loss_name = p["loss"] or ready.task.loss
         title = f"{ready.task.name}: {Path(p['train']).name} under {len(trials)} objectives"
@@ -66,7 +71,11 @@ def compare(
             f"Trained on {len(ready.data.train)} examples of {Path(p['train']).name}, at most {ready.plan.epochs} "
             f"epochs of batches of {ready.plan.batch_size}; the loss is {loss_name}. The best epoch on dev is reported."
         )
-        Console().print(comparison.as_table(ready.task, outcomes, title))
-        write_text(p["out"] / "results.json", comparison.as_json(outcomes, loss=loss_name, seeds=list(numbers)))
+        measured = comparison.as_json(outcomes, loss=loss_name, seeds=list(numbers))
+        write_text(p["out"] / "results.json", measured)
         write_text(p["out"] / "index.html", comparison.as_page(ready.task, outcomes, title, about))
-        typer.echo(f"page: {p['out'] / 'index.html'}")
+        if p["as_json"]:
+            typer.echo(measured, nl=False)
+        elif not p["quiet"]:
+            Console().print(comparison.as_table(ready.task, outcomes, title))
+            typer.echo(f"page: {p['out'] / 'index.html'} (and results.json; a model in each folder of runs)")

@@ -21,11 +21,11 @@ from structloss.training.task import Task
 class EpochsBar(Progress):
     """A bar over all epochs of all runs, and a line for every run that has ended."""
 
-    def __init__(self, task: Task, epochs: int, shown: bool) -> None:
+    def __init__(self, task: Task, epochs: int, shown: bool, silent: bool = False) -> None:
         columns = (TextColumn("{task.description:<48}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         console = Console(stderr=True)
         super().__init__(*columns, transient=True, console=console, disable=not (shown and console.is_interactive))
-        self._key = task.metric
+        self._key, self._silent = task.metric, silent
         self._bar = self.add_task("", total=epochs)
 
     def epoch(self, name: str, seed: int, row: dict[str, float]) -> None:
@@ -38,7 +38,8 @@ class EpochsBar(Progress):
         """A run has ended."""
         value = 100 * result.metrics["dev"][self._key]
         text = f"{name}, seed {seed}: dev {self._key} {value:.2f} after {len(result.history)} epochs"
-        self.console.print(text, highlight=False)
+        if not self._silent:
+            self.console.print(text, highlight=False)
 
 
 def _columns(task: Task, outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from structloss.cli import options, plots, samples
+from structloss.cli import options, samples
+from structloss.cli.extras import need
 from structloss.cli.running import GO_ON, PROCESSES_GRACE, running
 
 OUT = Path("out/demo")
@@ -59,7 +60,7 @@ def demo(
     Example: structloss demo --epochs 5 --seed 1 --out out/quick
     """
     with running(GO_ON, PROCESSES_GRACE):
-        plots.require_matplotlib()
+        need("structloss demo", ("train", "sklearn", "speech"))
         from structloss.cli import comparison, demo_names
         from structloss.files import write_bytes, write_text
         from structloss.naming import objective_of

@@ -31,7 +31,9 @@ BatchSize = Annotated[int | None, typer.Option(min=1, help="By default what suit
 LearningRate = Annotated[float | None, typer.Option("--lr", help="Learning rate; by default the model's own.")]
 L2 = Annotated[
     float | None,
-    typer.Option("--l2", min=0.0, help="The lecture's C: the factor of |w|^2 / 2; by default the model's."),
+    typer.Option(
+        "--l2", min=0.0, help="The lecture's C: the factor of |w|^2 / 2; by default the model's, 0 for direct."
+    ),
 ]
 Patience = Annotated[
     int | None,
@@ -47,9 +49,16 @@ UnknownLabels = Annotated[
     bool, typer.Option("--unknown-labels", help="Count labels that training lacks as wrong, instead of stopping.")
 ]
 Config = Annotated[Path | None, typer.Option(help="A JSON file with any of these options.")]
-ShowProgress = Annotated[bool, typer.Option(help="Show a progress bar.")]
+ShowProgress = Annotated[bool, typer.Option(help="Show a progress bar, where the output is a terminal.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what goes wrong.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output instead of a table.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Remove the run that --out holds, and begin anew.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Files at a time; by default one a core.")]
+Cluster = Annotated[
+    str | None, typer.Option(help="The address of a dask scheduler whose workers do it, such as tcp://10.0.0.1:8786.")
+]
+ResumeFiles = Annotated[bool, typer.Option("--resume", help="Leave alone what this model has done in --out before.")]
 CheckpointSeconds = Annotated[
     float, typer.Option(min=0.0, help="Write a checkpoint after so long within an epoch; after an epoch always.")
 ]

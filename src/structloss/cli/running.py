@@ -13,15 +13,18 @@ GO_ON = "structloss: interrupted; the same command with --resume goes on from th
 
 
 @contextmanager
-def running(farewell: str, grace: float = interruption.GRACE) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end it within seconds, with the farewell; what is wrong is one line, and exit code 2."""
+def running(farewell: str, grace: float = interruption.GRACE, quiet: bool = False) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end it within seconds, with the farewell; what is wrong is one line, and exit code 2.
+
+    Quiet: only warnings are said on the way.
+    """
     interruption.end_with_parent()
     farewell = farewell if is_first_process() else ""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("structloss: %(message)s"))
     logger = logging.getLogger("structloss.training")
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
     try:
         with interruption.listening(farewell, grace), said_plainly():
             yield

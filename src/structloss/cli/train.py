@@ -1,8 +1,8 @@
-"""`structloss train`, `predict` and `evaluate`: the lecture's learning loop on somebody's own files."""
+"""`structloss train`: the lecture's learning loop on somebody's own files."""
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,13 +10,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from structloss.cli import options
-from structloss.cli.prepare import prepared, said_plainly
+from structloss.cli import extras, options
+from structloss.cli.epochs import EpochLines
+from structloss.cli.extras import need
+from structloss.cli.prepare import prepared
 from structloss.cli.running import GO_ON, running
 from structloss.naming import OBJECTIVES
-
-Data = Annotated[Path, typer.Argument(help="A file in the format of the task.")]
-Model = Annotated[Path, typer.Argument(help="The directory that `structloss train` wrote.")]
 
 
 def train(
@@ -50,21 +49,44 @@ def train(
     unknown_labels: options.UnknownLabels = False,
     config: options.Config = None,
     progress: options.ShowProgress = True,
+    quiet: options.Quiet = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Train a model on your own files, on the objective and the loss you name.
 
     Example: `structloss train tagging --train train.txt --dev dev.txt --out model --objective softmax-margin`
     """
-    with running(GO_ON):
+    with running(GO_ON, quiet=quiet):
+        need(f"structloss train {task}", extras.OF_TASKS.get(task, ("train",)))
         ready = prepared(context)
         from structloss.training.experiment import run
 
         p = context.params
-        plan = replace(ready.plan, devices=p["devices"], progress=p["progress"])
-        result = run(ready.task, ready.data, ready.config, next(iter(ready.objectives.values())), p["out"], plan)
-        if result is not None:
+        silent = p["quiet"] or p["as_json"]
+        plan = replace(ready.plan, devices=p["devices"], progress=p["progress"] and not silent and sys.stderr.isatty())
+        tell = None if silent else EpochLines(ready.task, plan)
+        [trained] = ready.objectives.values()
+        result = run(ready.task, ready.data, ready.config, trained, p["out"], plan, tell)
+        if result is None:
+            return
+        if p["as_json"]:
+            typer.echo(json.dumps({"model": str(p["out"]), **asdict(result)}))
+        elif not p["quiet"]:
             print_metrics(result.metrics)
-            typer.echo(f"model: {p['out']}")
+            _print_end(p["out"], p["test"] or p["dev"], p["train"])
+
+
+def _print_end(out: Path, evaluated: Path | None, trained: Path) -> None:
+    """The files that were written, and what to type next."""
+    from structloss.training.checkpoints import FOLDER
+    from structloss.training.directory import MODEL_FILES
+    from structloss.training.folder import RESULT
+
+    typer.echo(f"model: {out} ({', '.join(MODEL_FILES)}; {RESULT}, logs, {FOLDER})")
+    new = "FOLDER" if trained.is_dir() else f"new{''.join(trained.suffixes[-1:])}"
+    typer.echo(f"next: structloss predict {out} {new}")
+    if evaluated is not None:
+        typer.echo(f"      structloss evaluate {out} {evaluated}")
 
 
 def print_metrics(rows: dict[str, dict[str, float]]) -> None:
@@ -73,85 +95,3 @@ def print_metrics(rows: dict[str, dict[str, float]]) -> None:
     for name, metrics in rows.items():
         table.add_row(name, *(f"{100 * value:.2f}" for value in metrics.values()))
     Console().print(table)
-
-
-def evaluate(
-    model: Model,
-    data: Data,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-) -> None:
-    """Print how well a model does on a file with answers.
-
-    Example: `structloss evaluate model test.txt`
-    """
-    with said_plainly():
-        from structloss.tasks import TASKS
-        from structloss.training.directory import load
-        from structloss.training.task import predict as answers
-
-        task, loaded = load(model, TASKS)
-        examples = task.read(data, loaded.config)
-        metrics = task.evaluate(examples, answers(loaded, examples))
-        if as_json:
-            typer.echo(json.dumps(metrics))
-        else:
-            print_metrics({data.name: metrics})
-
-
-def predict(
-    model: Model,
-    data: Annotated[Path | None, typer.Argument(help="A file; by default standard input.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write; by default standard output.")] = None,
-    nbest: Annotated[int, typer.Option(min=1, help="Write the K best answers, with their probabilities.")] = 1,
-    marginals: Annotated[
-        bool, typer.Option("--marginals", help="Write in one more column how probable each position's states are.")
-    ] = False,
-    picture: Annotated[
-        Path | None, typer.Option("--picture", help="Draw the first sentence's tree into this file, SVG: parsing.")
-    ] = None,
-    times: Annotated[
-        bool,
-        typer.Option("--times", help="Write in one more column when each word begins and ends, in seconds: speech."),
-    ] = False,
-) -> None:
-    """Write a model's answers in the format that was read.
-
-    Example: `structloss predict model new.txt -o tagged.txt`
-    """
-    with said_plainly():
-        import tempfile
-
-        from structloss.files import check_output, write_text
-        from structloss.tasks import TASKS
-        from structloss.training.directory import load
-        from structloss.training.task import nbest_answers, written_marginals
-
-        if out is not None:
-            check_output(out, data)
-        if picture is not None:
-            check_output(picture, data, out)
-        task, loaded = load(model, TASKS)
-        if data is None:
-            with tempfile.TemporaryDirectory() as folder:
-                copy = Path(folder) / "stdin"
-                copy.write_bytes(sys.stdin.buffer.read())
-                examples = task.read(copy, loaded.config)
-        else:
-            examples = task.read(data, loaded.config)
-        known = written_marginals(loaded, examples) if marginals else [None] * len(examples)
-        lines: list[str] = []
-        found = nbest_answers(loaded, examples, nbest)
-        if picture is not None:
-            write_text(picture, task.draw(examples[0], found[0][0].names))
-        for example, row, answers in zip(examples, known, found, strict=True):
-            for answer in answers:
-                if nbest > 1:
-                    lines.append(f"# probability = {answer.probability:.6g}")
-                if times:
-                    row = [f"{word}:{begin:g}-{end:g}" for word, begin, end in loaded.times(answer.output)]
-                lines.extend(task.write(example, answer.names, row))
-        text = "\n".join(lines) + "\n"
-        if out is None:
-            sys.stdout.write(text)
-        else:
-            write_text(out, text)

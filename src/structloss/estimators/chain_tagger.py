@@ -1,6 +1,7 @@
 """ChainTagger: a linear chain over sparse or dense features, trained on any objective."""
 
 import itertools
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self, cast
@@ -42,7 +43,8 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc]
         loss: what it is about, "hamming", "chunk-errors:miss=2", "edit:cap=5", ..., or a `Loss`. "f1" (and
             "fbeta:beta=2") is that of the chunks of all sentences: what a missed chunk and one made up cost follows the
             F1 of a model of four fifths of the sentences on the last fifth, pass by pass; then all are trained on.
-        C: the larger, the weaker the L2 penalty; as in scikit-learn. CRFsuite's c2 is 1 / (2C).
+        C: the larger, the weaker the L2 penalty; as in scikit-learn. CRFsuite's c2 is 1 / (2C). By default 1, and no
+            penalty for "direct", to which the norm of the weights says nothing.
         order: of the chain; 2 is the usual CRF.
         class_weight: what a wrong label costs, by the label that is right: {label: weight}, 1 for those it lacks, or
             "balanced", tokens / (labels * tokens of that label). It multiplies the costs of the Hamming loss; so it is
@@ -85,7 +87,7 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc]
         self,
         objective: str | Objective | None = None,
         loss: str | Loss | None = None,
-        C: float = 1.0,
+        C: float | None = None,
         order: int = 2,
         class_weight: Mapping[Any, float] | str | None = None,
         solver: str = "adagrad",
@@ -122,13 +124,14 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc]
         """
         if self.max_iter < 1:
             raise ValueError(f"max_iter: got {self.max_iter!r}, but wanted at least 1")
-        if not self.C > 0:
+        if self.C is not None and not self.C > 0:
             raise ValueError(f"C: got {self.C!r}, but wanted a number above 0")
         if self.solver not in SOLVERS:
             raise ValueError(f"solver: got {self.solver!r}, but wanted one of {', '.join(SOLVERS)}")
         self._objective("hamming" if self.loss is None else self.loss, ["O"])  # said before the sentences are read
         corpus = self._read(X, y, sample_weight)
-        loss, solver = self._loss(corpus), self._solver(corpus)
+        loss = self._loss(corpus)
+        solver = self._solver(corpus)
         self.model_ = solver.model
         self.objective_curve_: list[float] = []
         self.loss_curve_: list[float] = []
@@ -150,7 +153,9 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc]
         sparse, K = self.index_ is not None, max(1, len(self.classes_))
         model = LinearTagger(self.n_features_in_, K, self.order, sparse, self.solver == "adagrad")
         size = self.batch_size or min(64, max(8, len(corpus) // 50))
-        return SOLVERS[self.solver](model, corpus, self.C, self.learning_rate, size, self.random_state)
+        penalised = self._objective("hamming" if self.loss is None else self.loss, ["O"]).norm_matters
+        C = self.C if self.C is not None else 1.0 if penalised else math.inf
+        return SOLVERS[self.solver](model, corpus, C, self.learning_rate, size, self.random_state)
 
     def _pass(self, solver: Solver, loss: Loss) -> float:
         """One pass; the sum of the objective and the penalty."""

@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import event
+from numba.core.types import unliteral
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -16,10 +17,19 @@ _FASTMATH = {"reassoc", "contract", "nsz"}
 def _compiler(fastmath: set[str], **options: bool) -> Callable[[F], F]:
     """A decorator that compiles a function on its first call, for the types of that call.
 
-    No kernel is handed to another as a value, so none has the wrapper that C would call.
+    No kernel is handed to another as a value, so none has the wrapper that C would call. A constant among the arguments
+    counts as a number like any other: numba would compile a callee anew for each 0, 1 or False that it is called with.
     """
     settings: dict[str, Any] = dict(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)
-    return cast(Callable[[F], F], numba.njit(fastmath=fastmath, **settings))
+    compiler = numba.njit(fastmath=fastmath, **settings)
+
+    def compiled(function: F) -> F:
+        dispatcher = compiler(function)
+        of_types = dispatcher.get_call_template
+        dispatcher.get_call_template = lambda args, kws: of_types(tuple(map(unliteral, args)), kws)
+        return cast(F, dispatcher)
+
+    return compiled
 
 
 # What Python calls. Kernels take a `worker` and the number of `workers` first and treat the examples worker,

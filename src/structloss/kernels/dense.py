@@ -18,6 +18,9 @@ A level's states are a table (H, S), so that every step is one of vectors over t
 few, at most FEW, it is (S, H), and the vectors are over labels. With a(h', s) = exp(unary + weight) * beta(t + 1, ...)
 and E = exp(table - max), a level is S products of E with a vector in each direction, and with c = mu / (norm * beta)
 the table's marginals are E times the sum over s of c(h, s) * a(h', s).
+
+Each layout is compiled for itself, when examples of its kind come: `few` is True or None, types of their own, and numba
+leaves out the branches of the other. Few are one state without weights where the order is not 2.
 """
 
 from typing import NamedTuple
@@ -28,7 +31,7 @@ from structloss.kernels import levels, steps
 from structloss.kernels.arithmetic import exponential, extremes, inverse
 from structloss.kernels.compile import helper, kernel
 from structloss.kernels.levels import Machines, Potentials
-from structloss.kernels.types import DONE, OK, UNSAFE, Array, Ints
+from structloss.kernels.types import OK, UNSAFE, Array, Ints
 
 RANGE = 200.0
 FEW = 4  # states of a machine: ChunkErrors has three
@@ -56,12 +59,12 @@ class Room(NamedTuple):
 
 
 @helper
-def room_for(p: Potentials, m: Machines, value: Array) -> Room:
+def room_for(p: Potentials, m: Machines, few: bool | None, value: Array) -> Room:
     """Room for the largest example, of the type of `value`."""
     T, H, K = levels.shape_of(p)
     states, widest, arcs = levels.largest_machine(m, p.lengths)
     kind, blocks = value.dtype, max(1, H // K)
-    known = states if p.order == 2 and m.next_state.size + m.weight.size > 1 else 0
+    known = states if few is not None and p.order == 2 and m.next_state.size + m.weight.size > 1 else 0
     return Room(
         np.empty(T + 1, np.int64),
         np.empty((states, H), kind),
@@ -72,7 +75,7 @@ def room_for(p: Potentials, m: Machines, value: Array) -> Room:
         np.empty(T),
         np.empty(arcs if m.weight.size else 0, kind),
         np.empty((H, K), kind),
-        np.empty((K, H) if p.order == 2 and p.shared else (0, 0), kind),
+        np.empty((K, H) if few is not None and p.order == 2 and p.shared else (0, 0), kind),
         np.empty((H, K), kind),
         np.empty((widest, blocks, K), kind),
         np.empty((widest, blocks, K), kind),
@@ -121,15 +124,6 @@ def fill_level(table: Array, b: int, t: int, tabled: bool, rows: int, out: Array
 
 
 @helper
-def are_few(p: Potentials, m: Machines, i: int, length: int, most: int) -> bool:
-    """Whether machine i has at most `most` states at every level; for other chains than those of order 2, one."""
-    largest = 1
-    for t in range(length + 1):
-        largest = max(largest, m.sizes[i, t])
-    return largest == 1 or (p.order == 2 and largest <= most)
-
-
-@helper
 def fill_rows(m: Machines, i: int, length: int, begin: Ints, targets: Ints, reached: Ints) -> None:
     """targets[row, y] = the row that label y leads to; reached[row, y] = whether label y leads to this one."""
     K = reached.shape[1]
@@ -146,19 +140,21 @@ def fill_rows(m: Machines, i: int, length: int, begin: Ints, targets: Ints, reac
 
 
 @helper
-def fill_last(final: Array, i: int, S: int, H: int, few: bool, beta: Array, begin: int) -> tuple[float, float]:
+def fill_last(final: Array, i: int, S: int, H: int, few: bool | None, beta: Array, begin: int) -> tuple[float, float]:
     """beta of the last level, exp(final - max) for every history. Returns the maximum and the span."""
     top, bottom = extremes(final[i], 0, S)
     if top > -np.inf:
         for s in range(S):
             value = exponential(final[i, s] - top)
             for h in range(H):
-                beta[begin + (s * H + h if few else h * S + s)] = value
+                beta[begin + (h * S + s if few is None else s * H + h)] = value
     return top, top - bottom
 
 
 @helper
-def backward(p: Potentials, m: Machines, b: int, few: bool, top: float, span: float, room: Room, value: Array) -> int:
+def backward(
+    p: Potentials, m: Machines, b: int, few: bool | None, top: float, span: float, room: Room, value: Array
+) -> int:
     """Fill beta and norm, so that norm[t] * beta(t, h, s) = the sum over y, and value[b] = log Z. Returns a status.
 
     `top` and `span` are those of the shared table; `few` says how states are laid out, and that a history goes only
@@ -173,7 +169,7 @@ def backward(p: Potentials, m: Machines, b: int, few: bool, top: float, span: fl
     beta_across, ahead_across = beta.reshape(-1, 1, H), ahead.reshape(-1, H)  # for order 2
     dense = table.size > 0 and not all_shared
     levels.fill_begins(m, i, length, begin)
-    if few and reached.size:
+    if few is not None and reached.size:
         fill_rows(m, i, length, begin, targets, reached)
     log_scale = exp_unaries(p, b, length, unary, norm)
     S_next = m.sizes[i, length]
@@ -195,13 +191,20 @@ def backward(p: Potentials, m: Machines, b: int, few: bool, top: float, span: fl
             level_top, level_span = fill_level(table, b, t, dense, rows, level)
             weights = level
         row = begin[t] if order > 1 else 0
-        if S == 1 and S_next == 1 and arcs.size == 0:
+        if few is None:
+            arc_top, arc_span = steps.exp_arcs(weight, arc, C * S, arcs)
+            steps.look_ahead(
+                unary, t, levels.classes_at(m, i, t), next_state, arc, arcs, C, S, beta, H * begin[t + 1], H, S_next,
+                blocks, ahead, at,
+            )  # fmt: skip
+            steps.pull(weights, ahead, at, S, rows, blocks, beta, here)
+        elif S == 1 and S_next == 1 and arcs.size == 0:
             steps.look_ahead_one(unary, t, beta_rows, begin[t + 1], blocks, ahead_rows, row)
             if across.size and t > 0:
                 steps.push_one(across, ahead_across, row, K, 1, beta_across, row)
             else:
                 steps.pull_one(weights, ahead_rows, row, 0, rows, blocks, beta_rows, begin[t])
-        elif few and order == 2:
+        else:
             arc_top, arc_span = steps.exp_arcs(weight, arc, C * S, arcs)
             for state in range(begin[t], begin[t] + S):
                 steps.look_ahead_row(
@@ -215,13 +218,6 @@ def backward(p: Potentials, m: Machines, b: int, few: bool, top: float, span: fl
                     beta_rows[state, h] = 0.0
                     if rows == 1 or reached[state, h]:
                         steps.pull_one(weights, ahead_rows, state, h, h + 1, 1, beta_rows, state)
-        else:
-            arc_top, arc_span = steps.exp_arcs(weight, arc, C * S, arcs)
-            steps.look_ahead(
-                unary, t, levels.classes_at(m, i, t), next_state, arc, arcs, C, S, beta, H * begin[t + 1], H, S_next,
-                blocks, ahead, at,
-            )  # fmt: skip
-            steps.pull(weights, ahead, at, S, rows, blocks, beta, here)
         widest = norm[t] + arc_span + level_span
         norm[t], safe = steps.rescale(beta[here : here + rows * S])
         if not widest <= RANGE or not norm[t] < np.inf or not safe:
@@ -237,7 +233,7 @@ def backward(p: Potentials, m: Machines, b: int, few: bool, top: float, span: fl
 
 @helper
 def forward(
-    p: Potentials, m: Machines, b: int, few: bool, room: Room, labels: Array,
+    p: Potentials, m: Machines, b: int, few: bool | None, room: Room, labels: Array,
     g_unary: Array, g_table: Array, g_levels: Array, g_final: Array,
 ) -> None:  # fmt: skip
     """Marginals from what `backward` left, into each gradient that is there (size 0: not wanted)."""
@@ -257,12 +253,14 @@ def forward(
         S, S_next, arc, here = m.sizes[i, t], m.sizes[i, t + 1], m.arc_begin[i, t], H * begin[t]
         at = here if order > 1 else 0
         row = begin[t] if order > 1 else 0
-        if order == 1:
+        if order == 1 and few is None:
             steps.exp_arcs(m.weight, arc, C * S, arcs)
             steps.look_ahead(
                 unary, t, levels.classes_at(m, i, t), m.next_state, arc, arcs, C, S, beta, begin[t + 1], H, S_next,
                 blocks, ahead, at,
             )  # fmt: skip
+        elif order == 1:
+            steps.look_ahead_one(unary, t, beta_rows, begin[t + 1], blocks, ahead_rows, row)
         for state in range(rows * S):
             c = norm[t] * beta[here + state]
             beta[here + state] = mu[state] * inverse(c) if c.real > 0.0 else 0.0 * c
@@ -270,34 +268,34 @@ def forward(
         if not all_shared or not tabled:
             fill_level(table, b, t, dense, rows, level)
             weights = level
-        if S == 1 and S_next == 1:
+        if few is None:
+            steps.push(weights, beta, here, S, rows, blocks, flow)
+            classes = levels.classes_at(m, i, t)
+            steps.spread(classes, m.next_state, arc, C, S, H, S_next, blocks, ahead, at, flow, mu, labels)
+        elif S == 1 and S_next == 1:
             steps.push_one(weights, beta_rows, begin[t], rows, blocks, flow_rows, 0)
             steps.spread_one(ahead_rows, row, blocks, H, flow_rows, mu_rows, labels)
-        elif few:
+        else:
             for s in range(S):
                 steps.push_one(weights, beta_rows, begin[t] + s, rows, 1, flow_rows, s)
             steps.spread_rows(
                 room.targets, begin[t], begin[t + 1], S, S_next, ahead_rows, begin[t], flow_rows, mu_rows, labels
             )
-        else:
-            steps.push(weights, beta, here, S, rows, blocks, flow)
-            classes = levels.classes_at(m, i, t)
-            steps.spread(classes, m.next_state, arc, C, S, H, S_next, blocks, ahead, at, flow, mu, labels)
         if want_unary:
             for y in range(K):
                 g_unary[b, t, y] = labels[y]
-        if want_levels or (want_table and tabled and not few):
-            if S == 1:
-                steps.dots_one(weights, beta_rows, begin[t], ahead_rows, row, rows, blocks, level)
-            elif few:
-                steps.dots_rows(weights, beta_rows, begin[t], ahead_rows, begin[t], S, rows, level)
-            else:
+        if want_levels or (want_table and tabled and few is None):
+            if few is None:
                 steps.dots(weights, beta, here, ahead, at, S, rows, blocks, level)
+            elif S == 1:
+                steps.dots_one(weights, beta_rows, begin[t], ahead_rows, row, rows, blocks, level)
+            else:
+                steps.dots_rows(weights, beta_rows, begin[t], ahead_rows, begin[t], S, rows, level)
             out = g_levels[b, t] if want_levels else g_table[b]
             for h in range(rows if want_levels or tabled else 0):
                 for y in range(K):
                     out[h, y] += level[h, y]
-    if want_table and few:
+    if want_table and few is not None:
         steps.add_shared(beta_rows, ahead_rows, begin[min(order - 1, length)], begin[length], shared, level)
         for h in range(H):
             for y in range(K):
@@ -305,27 +303,25 @@ def forward(
     S = m.sizes[i, length]
     for s in range(S if g_final.size else 0):
         for h in range(levels.num_rows(p, length)):
-            g_final[b, s] += mu[s * H + h if few else h * S + s]
+            g_final[b, s] += mu[h * S + s if few is None else s * H + h]
 
 
 @kernel
 def log_partition(
-    worker: int, workers: int, p: Potentials, m: Machines, gradient: bool,
+    worker: int, workers: int, p: Potentials, m: Machines, examples: Ints, few: bool | None, gradient: bool,
     value: Array, g_unary: Array, g_table: Array, g_levels: Array, g_final: Array, status: Ints,
 ) -> None:  # fmt: skip
     """value (B,) = log Z; with `gradient` also the marginals, each into the array that is there (size 0: not wanted).
 
     g_unary (B, T, K): of labels; g_table (B, H, K): of the shared table, summed over positions; g_levels (B, T, H, K):
-    of arcs; g_final (B, S): of the machine's last states. They come zeroed and stay so beyond a length. Examples whose
-    status is DONE are left alone. Time S * L * K**q an example, memory 2 * S * L * H a worker.
+    of arcs; g_final (B, S): of the machine's last states. They come zeroed and stay so beyond a length. `examples` (n,)
+    says which to do. Time S * L * K**q an example, memory 2 * S * L * H a worker.
     """
-    room = room_for(p, m, value)
+    room = room_for(p, m, few, value)
     labels = np.empty(levels.shape_of(p)[2], value.dtype)
     top, span = shared_weights(p, room.shared, room.across)
-    for b in range(worker, p.lengths.shape[0], workers):
-        if status[b] == DONE:
-            continue
-        few = are_few(p, m, levels.machine_of(m, b), p.lengths[b], FEW)
+    for e in range(worker, examples.shape[0], workers):
+        b = examples[e]
         status[b] = backward(p, m, b, few, top, span, room, value)
         if gradient and status[b] == OK and value[b].real > -np.inf:
             forward(p, m, b, few, room, labels, g_unary, g_table, g_levels, g_final)
@@ -352,8 +348,9 @@ def pick(before: Array, at: int, passed: float) -> int:
 
 @helper
 def draw(
-    p: Potentials, m: Machines, b: int, room: Room, places: Ints, before: Array, uniforms: Array, labels: Ints
-) -> None:
+    p: Potentials, m: Machines, b: int, few: bool | None, room: Room, places: Ints, before: Array, uniforms: Array,
+    labels: Ints,
+) -> None:  # fmt: skip
     """labels[:, b] by inverting P(y | h, s) at uniforms[:, b]. Cost L * K a draw.
 
     P(y | h, s) = E[h, y] * a(h', s) / (norm * beta(h, s)). places (n, 2) are the h and s where each draw stands. Where
@@ -368,7 +365,9 @@ def draw(
         S, S_next, arc = m.sizes[i, t], m.sizes[i, t + 1], m.arc_begin[i, t]
         at, classes = H * room.begin[t] if order > 1 else 0, levels.classes_at(m, i, t)
         shared, rows = p.shared and t >= order - 1, levels.num_rows(p, t)
-        if order == 1:
+        if order == 1 and few is not None:
+            steps.look_ahead_one(room.unary, t, room.beta, room.begin[t + 1], 1, room.ahead, 0)
+        elif order == 1:
             steps.exp_arcs(m.weight, arc, m.num_classes[i] * S, room.arcs)
             steps.look_ahead(
                 room.unary, t, classes, m.next_state, arc, room.arcs, m.num_classes[i], S, beta, room.begin[t + 1], H,
@@ -395,17 +394,18 @@ def draw(
 
 @kernel
 def sample(
-    worker: int, workers: int, p: Potentials, m: Machines, value: Array, uniforms: Array, labels: Ints, status: Ints
-) -> None:
+    worker: int, workers: int, p: Potentials, m: Machines, examples: Ints, few: bool | None,
+    value: Array, uniforms: Array, labels: Ints, status: Ints,
+) -> None:  # fmt: skip
     """labels (n, B, T): outputs drawn with probability exp(score) / Z, at uniforms (n, B, T); value as `log_partition`.
 
-    Time S * L * K**q an example and L * K a draw.
+    Few states are one here: both layouts are then the same. Time S * L * K**q an example and L * K a draw.
     """
-    room = room_for(p, m, value)
+    room = room_for(p, m, few, value)
     before, places = np.empty((labels.shape[0], levels.shape_of(p)[2])), np.empty((labels.shape[0], 2), np.int64)
     top, span = shared_weights(p, room.shared, room.across)
-    for b in range(worker, p.lengths.shape[0], workers):
-        few = are_few(p, m, levels.machine_of(m, b), p.lengths[b], 1)
+    for e in range(worker, examples.shape[0], workers):
+        b = examples[e]
         status[b] = backward(p, m, b, few, top, span, room, value)
         if status[b] == OK and value[b] > -np.inf:
-            draw(p, m, b, room, places, before, uniforms, labels)
+            draw(p, m, b, few, room, places, before, uniforms, labels)

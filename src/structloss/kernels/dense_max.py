@@ -6,12 +6,16 @@ Both searches fill, from the last level to the first, the best way to finish,
 
 and then read the output off from the front, taking the smallest label that attains the maximum: of several best outputs
 the lexicographically smallest.
+
+As in `dense`, a level's states are a table (H, S); of the usual CRF, order 2 and a shared table, and a machine of few
+states it is (S, H), and the vectors are over labels.
 """
 
 import numpy as np
 
 from structloss.kernels import levels
 from structloss.kernels.compile import helper_without_nan, kernel
+from structloss.kernels.dense import FEW
 from structloss.kernels.levels import Machines, Potentials
 from structloss.kernels.steps import table_of
 from structloss.kernels.types import NOT_A_NUMBER, OK, Array, Ints
@@ -130,14 +134,19 @@ def argmax(worker: int, workers: int, p: Potentials, m: Machines, value: Array, 
     shared, level, begin = np.empty((H, K)), np.empty((H, K)), np.empty(T + 1, np.int64)
     none = np.zeros((max(T, p.order), K))  # in place of unaries, which go with what is ahead
     of_shared = levels.fill_scores(p, 0, p.order - 1, H, none, shared) if p.shared else OK
+    usual = p.shared and p.order == 2
+    across = np.zeros((2, K, H if usual else 0))  # of the first level, which has no table, and of the others
+    for y in range(K if usual else 0):
+        for h in range(H):
+            across[1, y, h] = shared[h, y]
     for b in range(worker, p.lengths.shape[0], workers):
         length, i = p.lengths[b], levels.machine_of(m, b)
         levels.fill_begins(m, i, length, begin)
         levels.fill_unaries(p, b, length, unary)
-        S_next = m.sizes[i, length]
+        S_next, few = m.sizes[i, length], usual and levels.widest_level(m, i, length) <= FEW
         for h in range(H):
             for s in range(S_next):
-                best[H * begin[length] + h * S_next + s] = m.final[i, s]
+                best[H * begin[length] + (s * H + h if few else h * S_next + s)] = m.final[i, s]
         for t in range(length - 1, -1, -1):
             rows, S, classes, arcs = levels.num_rows(p, t), m.sizes[i, t], levels.classes_at(m, i, t), m.arc_begin[i, t]
             blocks, following, table = min(rows, max(1, H // K)), H * begin[t + 1], shared
@@ -150,29 +159,40 @@ def argmax(worker: int, workers: int, p: Potentials, m: Machines, value: Array, 
                 break
             for r in range(blocks):
                 for y in range(K):
-                    first, after = arcs + classes[y] * S, following + (r * K + y if H > 1 else 0) * S_next
+                    first, h = arcs + classes[y] * S, r * K + y if H > 1 else 0
                     for s in range(S):
                         arc = first + s
-                        way = levels.weight_at(m.weight, arc) + best[after + m.next_state[arc]]
-                        ahead[(r * K + y) * S + s] = unary[t, y] + way
-            best_rows(table, ahead, rows, blocks, S, best, H * begin[t])
+                        after = m.next_state[arc]
+                        way = (
+                            levels.weight_at(m.weight, arc)
+                            + best[following + (after * H + h if few else h * S_next + after)]
+                        )
+                        ahead[s * K + y if few else (r * K + y) * S + s] = unary[t, y] + way
+            if few:
+                best_rows(table_of(ahead, 0, S, K), across[min(t, 1)].reshape(-1), S, 1, H, best, H * begin[t])
+            else:
+                best_rows(table, ahead, rows, blocks, S, best, H * begin[t])
             S_next = S
         for v in range(m.sizes[i, 0] if status[b] == OK else 0):
-            value[b, v] = best[v]
-            if best[v] == -np.inf:
+            value[b, v] = best[v * H if few else v]
+            if value[b, v] == -np.inf:
                 continue
             h, s = 0, v
             for t in range(length):
                 top, label, tabled, table = -np.inf, 0, levels.has_table(p, t), levels.table_at(p, b, t)
+                classes, S, S_next = levels.classes_at(m, i, t), m.sizes[i, t], m.sizes[i, t + 1]
+                first, arcs, following = h * K % H, m.arc_begin[i, t] + s, H * begin[t + 1]
                 for y in range(K):
-                    arc, after = levels.arc_of(m, i, t, s, y), (h * K + y) % H * m.sizes[i, t + 1]
-                    way = levels.weight_at(m.weight, arc) + best[H * begin[t + 1] + after + m.next_state[arc]]
+                    arc, g = arcs + classes[y] * S, first + y if H > 1 else 0
+                    after = m.next_state[arc]
+                    after = after * H + g if few else g * S_next + after
+                    way = levels.weight_at(m.weight, arc) + best[following + after]
                     score = (table[h, y] if tabled else 0.0) + (unary[t, y] + way)
                     if score > top:
                         top, label = score, y
                 labels[b, v, t] = label
-                s = m.next_state[levels.arc_of(m, i, t, s, label)]
-                h = (h * K + label) % H
+                s = m.next_state[arcs + classes[label] * S]
+                h = first + label if H > 1 else 0
 
 
 @kernel

@@ -53,7 +53,6 @@ def expand(
     completion, place, _, _, ordinary, bound = limits
     begin, key, cost, table = s
     P, C, T = start.shape[0], move_start.shape[0], offsets.shape[0] - 2
-    width = key.shape[0] // cost.shape[0]  # 2, in a variable: a constant would be compiled for itself
     here, here_cost, reading = np.empty(P, np.int64), np.empty(P), 0  # the entries of a state, and of which
     at, at_cost, drop = np.empty(P, np.int64), np.empty(P), np.empty(P, np.int64)  # those of the state it leads to
     reached, size = np.full(P, np.inf), 0
@@ -131,7 +130,7 @@ def expand(
                     key[2 * last + 1] = np.float64(np.floor(cost[last] / UNIT + 0.5)).view(np.int64)
                     last += 1
             begin[states + 1] = last
-            slot = slot_of(key, begin, width, states, table, first)
+            slot = slot_of(key, begin, 2, states, table, first)
             if table[slot] < first:
                 table[slot] = states
                 states += 1

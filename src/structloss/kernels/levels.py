@@ -156,6 +156,15 @@ def fill_begins(m: Machines, i: int, length: int, out: Ints) -> int:
 
 
 @helper
+def widest_level(m: Machines, i: int, length: int) -> int:
+    """The most states that a level of machine i has."""
+    most = 0
+    for t in range(length + 1):
+        most = max(most, m.sizes[i, t])
+    return most
+
+
+@helper
 def largest_machine(m: Machines, lengths: Ints) -> tuple[int, int, int]:
     """The most states of any machine, the most of any level, and the most arcs of any level."""
     states, widest, arcs = 1, 1, 1

@@ -80,18 +80,17 @@ def complete(a: Acceptor, first: int, last: int, after: Array, out: Array) -> bo
 @exact_kernel
 def silent_stops(a: Acceptor, out: Array) -> None:
     """out[p] = the least cost to stop without reading."""
-    none = 0
     for p in range(out.shape[0]):
         out[p] = a.stop[p]
-    complete(a, none, none, out, out)
+    complete(a, 0, 0, out, out)
 
 
 @exact_kernel
 def completions(a: Acceptor, out: Array) -> bool:
     """out[p] = the least cost to stop after any string. False if there is none: a loop gains at every turn."""
     silent_stops(a, out)
-    rounds, most, none = 0, len(out), 0
-    while complete(a, none, a.move_start.shape[0], out, out) and rounds <= most:
+    rounds, most = 0, len(out)
+    while complete(a, 0, a.move_start.shape[0], out, out) and rounds <= most:
         rounds += 1
     return rounds <= most
 
@@ -126,11 +125,11 @@ def positions_of_use(
     start, _, move_start, move_to, move_cost, silent_start, silent_to, silent_cost = a
     cheapest = any_symbol(a)
     _, _, any_start, any_to, any_cost, _, _, _ = cheapest
-    P, C, T, none, one = start.shape[0], move_start.shape[0], counts.shape[0] - 1, 0, any_start.shape[0]
+    P, C, T = start.shape[0], move_start.shape[0], counts.shape[0] - 1
     silent_stops(a, completion[T])
     for t in range(T - 1, -1, -1):
         completion[t] = np.inf
-        complete(cheapest, none, one, completion[t + 1], completion[t])
+        complete(cheapest, 0, 1, completion[t + 1], completion[t])
     cost, following = np.empty(P), np.empty(P)
     for p in range(P):
         cost[p] = start[p]

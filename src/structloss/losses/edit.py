@@ -40,8 +40,9 @@ class AlignmentLoss(AcceptorLoss):
         max_states: int,
         gap_open: float | None,
         gap_extend: float | None,
+        threshold: float | None,
     ) -> None:
-        super().__init__(cap, max_states)
+        super().__init__(cap, max_states, threshold)
         self.match = as_number(match, "match", "a finite number of at most 0")
         if not (self.match <= 0 and math.isfinite(self.match)):
             raise ValueError(f"match: got {match!r}, but wanted a finite number of at most 0")
@@ -169,13 +170,17 @@ class EditDistance(AlignmentLoss, name="edit"):
         window: forget, after each label of the answer, every alignment so far that costs so much or more above the best
             one. Losses stay apart however large they are, and the machine stays small: its states are what lies within
             the window. The loss is then at least the edit distance, and equal where no alignment that was forgotten
-            would have ended as the best: see the guide on choosing a window. Not together with a cap.
+            would have ended as the best: see the guide on choosing a window. Not together with a cap or a threshold.
         max_states: raise `TooManyStatesError` rather than build a larger machine.
         normalize: divide by the number of the reference's labels, or by 1 where it has none: an error rate. The cap
             counts errors, before that.
         gap_open, gap_extend: affine costs, in place of `insertion` and `deletion`: k labels that are inserted in a row,
             or deleted, cost gap_open + (k - 1) * gap_extend. With both equal to c it is insertion=deletion=c. They are
             given together, gap_extend at most gap_open. Their machine is some times larger.
+        threshold: leave out every answer whose loss is more than so much above the reference's own: its loss is inf,
+            its score -inf under `augment`, and it is in no sum and no maximum (the pruning of Cortes 2018, section 6).
+            The machine is as small as that of a cap, which keeps such answers, all at one loss; not together with a
+            cap. The risk is inf wherever such an answer has a probability.
 
     The direct definition costs the product of the two lengths; the machine is exact, and without a cap exponential in
     the worst case.
@@ -186,6 +191,8 @@ class EditDistance(AlignmentLoss, name="edit"):
         tensor([3.])
         >>> sl.EditDistance(cap=2)([[0, 1, 2]], [[1, 2, 2, 2]])
         tensor([2.])
+        >>> sl.EditDistance(threshold=2)([[0, 1, 2], [1, 2, 2]], [[1, 2, 2, 2]] * 2)
+        tensor([inf, 1.])
         >>> chain, reference = sl.Chain(torch.zeros(1, 3, 4)), [[1, 2, 2, 2]]
         >>> chain.augment(sl.EditDistance(), reference, -1.0).argmax()
         tensor([[1, 2, 2]])
@@ -210,13 +217,16 @@ class EditDistance(AlignmentLoss, name="edit"):
         gap_open: float | None = None,
         gap_extend: float | None = None,
         window: float | None = None,
+        threshold: float | None = None,
     ) -> None:
-        super().__init__(0.0, substitution, insertion, deletion, cap, max_states, gap_open, gap_extend)
+        super().__init__(0.0, substitution, insertion, deletion, cap, max_states, gap_open, gap_extend, threshold)
         self.normalize = normalize
         if window is not None and not (isinstance(window, int | float) and 0 < window < math.inf):
             raise ValueError(f"window: got {window!r}, but wanted a finite number above 0, or None")
         if window is not None and cap is not None:
             raise ValueError(f"window: got {window!r} and cap={cap!r}, but wanted one of the two")
+        if window is not None and threshold is not None:
+            raise ValueError(f"window: got {window!r} and threshold={threshold!r}, but wanted one of the two")
         if window is not None and self.affine:
             raise ValueError("window: got it with gap_open and gap_extend, but wanted insertion and deletion with it")
         if window is not None and np.min(self.substitution) < 0:
@@ -230,7 +240,7 @@ class EditDistance(AlignmentLoss, name="edit"):
         return float(windowed_cost(y, sets, self.pairs, self.insertion, self.deletion, float(self.window)))
 
     def __repr__(self) -> str:
-        kept = f"cap={self.cap}" if self.window is None else f"window={self.window}"
+        kept = self._shown_limit if self.window is None else f"window={self.window}"
         return (
             f"EditDistance(substitution={_shown(self.substitution)}, {self._shown_gaps}, {kept}"
             f"{', normalize=True' if self.normalize else ''})"
@@ -247,7 +257,7 @@ class SmithWaterman(AlignmentLoss, name="smith-waterman"):
     Args:
         match: the cost of a right label, at most 0.
         substitution: the cost of a wrong one, or (K, K) costs, whose diagonal then replaces `match`.
-        insertion, deletion, cap, max_states, gap_open, gap_extend: as for `EditDistance`.
+        insertion, deletion, cap, max_states, gap_open, gap_extend, threshold: as for `EditDistance`.
 
     Example:
         >>> import structloss as sl
@@ -268,13 +278,14 @@ class SmithWaterman(AlignmentLoss, name="smith-waterman"):
         max_states: int = MAX_STATES,
         gap_open: float | None = None,
         gap_extend: float | None = None,
+        threshold: float | None = None,
     ) -> None:
-        super().__init__(match, substitution, insertion, deletion, cap, max_states, gap_open, gap_extend)
+        super().__init__(match, substitution, insertion, deletion, cap, max_states, gap_open, gap_extend, threshold)
 
     def __repr__(self) -> str:
         return (
             f"SmithWaterman(match={self.match}, substitution={_shown(self.substitution)}, {self._shown_gaps}, "
-            f"cap={self.cap})"
+            f"{self._shown_limit})"
         )
 
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from structloss.automata import LossAutomaton, TooManyStatesError
+from structloss.automata import LossAutomaton, OpenAutomaton, TooManyStatesError
 from structloss.automata.automaton import MAX_STATES
+from structloss.automata.open import ExplicitAutomaton
 from structloss.automata.rational import RationalAutomaton
 from structloss.kernels.machines import compose
 from structloss.losses.machine import MachineLoss
@@ -17,33 +18,43 @@ from structloss.losses.references import UNKNOWN, String
 
 
 class NGram(MachineLoss, name="ngram"):
-    r"""Minus the logarithm of the inner product of n-gram counts (Cortes 2018, sections 2.1 and 4).
+    r"""Minus the inner product of n-gram counts, or its logarithm (Cortes 2018, sections 2.1 and 4).
 
     .. math:: L(y, r) = -\log\Big(\text{smoothing} + \sum_{g \in \Delta^n} |y|_g \, |r|_g\Big)
+              \qquad\text{or}\qquad L(y, r) = -\sum_{g \in \Delta^n} |y|_g \, |r|_g
 
     Args:
         n: the length of the n-grams.
-        smoothing: added to the inner product, so that every string has a finite loss. 0 is the paper's definition: the
-            loss of a string with no n-gram in common is inf, and it is outside every sum.
+        smoothing: added to the inner product, so that every string has a finite loss: 1 unless you say otherwise. 0 is
+            the paper's definition: the loss of a string with no n-gram in common is inf, and it is outside every sum.
         max_states: raise `TooManyStatesError` rather than build a larger machine.
+        log: False for minus the inner product itself, which is finite for every string and takes no smoothing.
 
     n-grams of the reference that have an unknown label (-100) are not counted. A state of the machine is the last n - 1
-    labels that can still matter and the running total: polynomially many.
+    labels that can still matter and the running total: polynomially many. Without the logarithm each n-gram adds its
+    count, so that the total need not be told apart, and the states are the last n - 1 labels alone.
 
     Example:
         >>> import structloss as sl
         >>> sl.NGram(2)([[0, 1, 2]], [[0, 1, 2, 3]])  # -log(1 + 2)
         tensor([-1.0986])
+        >>> sl.NGram(2, log=False)([[0, 1, 2]], [[0, 1, 2, 3]])
+        tensor([-2.])
     """
 
-    def __init__(self, n: int = 2, smoothing: float = 1.0, max_states: int = MAX_STATES) -> None:
+    def __init__(
+        self, n: int = 2, smoothing: float | None = None, max_states: int = MAX_STATES, log: bool = True
+    ) -> None:
         super().__init__(max_states)
         if not isinstance(n, int) or n < 1:
             raise ValueError(f"n: got {n!r}, but wanted a whole number of at least 1")
-        self.n, self.smoothing = n, check_at_least_zero(smoothing, "smoothing")
+        if not log and smoothing is not None:
+            raise ValueError(f"smoothing: got {smoothing!r} beside log=False, but only a logarithm wants it")
+        self.n, self.log = n, log
+        self.smoothing = check_at_least_zero(float(log) if smoothing is None else smoothing, "smoothing")
 
     def __repr__(self) -> str:
-        return f"NGram(n={self.n}, smoothing={self.smoothing})"
+        return f"NGram(n={self.n}, {f'smoothing={self.smoothing}' if self.log else 'log=False'})"
 
     def _counts(self, string: String) -> Counter[tuple[int, ...]]:
         """How often each n-gram of known labels is in a string."""
@@ -56,6 +67,8 @@ class NGram(MachineLoss, name="ngram"):
     def distance(self, y: String, reference: String) -> float:
         ours, theirs = self._counts(y), self._counts(reference)
         product = self.smoothing + sum(count * theirs[gram] for gram, count in ours.items())
+        if not self.log:
+            return -product
         return -math.log(product) if product > 0 else math.inf
 
     def _counter(self, reference: String, num_labels: int) -> "_Counter":
@@ -80,6 +93,8 @@ class NGram(MachineLoss, name="ngram"):
         return _Counter(class_of, next_node, gain)
 
     def compile(self, reference: String, num_labels: int, length: int, absolute: bool) -> LossAutomaton:
+        if not self.log and not absolute:
+            return super().compile(reference, num_labels, length, absolute)
         class_of, next_node, gain = self._counter(reference, num_labels)
         # The node, and the total so far: a machine that adds up what its symbols are, the gains of the node's arcs.
         most, begin, symbols = int(gain.max()), np.zeros(length + 1, np.int64), np.arange(gain.shape[1])
@@ -94,11 +109,13 @@ class NGram(MachineLoss, name="ngram"):
                 f"at position {outgrown}; a smaller n makes it smaller; augment(..., beam=n) bounds the error"
             )
         product = self.smoothing + total
-        final = np.where(product > 0, -np.log(np.maximum(product, 1e-300)), np.inf)
+        final = np.where(product > 0, -np.log(np.maximum(product, 1e-300)), np.inf) if self.log else 0.0 - product
         return LossAutomaton(class_of, next_state, np.empty((0, next_state.shape[1])), final, offsets)
 
-    def compile_open(self, reference: String, num_labels: int, absolute: bool) -> RationalAutomaton:
+    def compile_open(self, reference: String, num_labels: int, absolute: bool) -> OpenAutomaton:
         class_of, next_node, gain = self._counter(reference, num_labels)
+        if not self.log and not absolute:
+            return ExplicitAutomaton(class_of, next_node.astype(np.int64), 0.0 - gain, np.zeros(len(next_node)))
         nodes, C = next_node.shape
         # The node as a unit vector, and behind it the total so far.
         start, stop, matrices = np.zeros(nodes + 1), np.zeros(nodes + 1), np.zeros((C, nodes + 1, nodes + 1))
@@ -107,7 +124,7 @@ class NGram(MachineLoss, name="ngram"):
             matrices[c, np.arange(nodes), next_node[:, c]] = 1.0
             matrices[c, :nodes, -1] = gain[:, c]
         # Its states are told apart by node and total, so that a vector is no multiple of another.
-        return RationalAutomaton(start, matrices, stop, self.smoothing, class_of, True, self.max_states)
+        return RationalAutomaton(start, matrices, stop, self.smoothing, class_of, True, self.max_states, self.log)
 
 
 class _Counter(NamedTuple):

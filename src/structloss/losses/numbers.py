@@ -28,11 +28,11 @@ def check_at_least_zero(value: float, name: str) -> float:
     return check_number(value, name, "a finite number of at least 0")
 
 
-def check_cap(cap: float | None) -> float | None:
+def check_cap(cap: float | None, name: str = "cap") -> float | None:
     """A finite number of at least 0, or None; otherwise a ValueError."""
     wanted = "a finite number of at least 0, or None"
-    if cap is not None and not (as_number(cap, "cap", wanted) >= 0 and math.isfinite(cap)):
-        raise ValueError(f"cap: got {cap!r}, but wanted {wanted}")
+    if cap is not None and not (as_number(cap, name, wanted) >= 0 and math.isfinite(cap)):
+        raise ValueError(f"{name}: got {cap!r}, but wanted {wanted}")
     return cap
 
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from structloss.automata.automaton import MAX_STATES, TooManyStatesError
 from structloss.automata.rational import RationalAutomaton
-from structloss.automata.transducer import Transducer, sets_of
+from structloss.automata.transducer import Transducer
 from structloss.losses.machine import MachineLoss
 from structloss.losses.numbers import check_at_least_zero
-from structloss.losses.references import UNKNOWN, String
+from structloss.losses.references import String
 
 _MOST_BYTES = 1 << 30  # of the matrices of a machine
 
@@ -28,7 +28,7 @@ class RationalLoss(MachineLoss):
         transducer: as for `TropicalLoss`, but weights are factors of at least 0, 1 where none is named. OpenFst objects
             and binary files, whose weights are costs, stand for the factors exp(-cost).
         smoothing: added to the sum, so that every string has a finite loss.
-        symbols: the names of labels 0, 1, ... where the text has names.
+        symbols: the names of labels 0, 1, ... where the text, or the symbol table of an OpenFst machine, has names.
         max_states: raise `TooManyStatesError` rather than build a larger machine.
 
     A state of the machine is what continuations can see of the sums over paths so far: polynomially many for counts of
@@ -64,22 +64,8 @@ class RationalLoss(MachineLoss):
         return f"RationalLoss({u.num_states} states, {len(u.arcs)} arcs, smoothing={self.smoothing})"
 
     def distance(self, y: String, reference: String) -> float:
-        """Sum over paths, from the end: total[i, j, q] is from state q with y[i:] left to read, r[j:] to write."""
-        u, sets = self.transducer, sets_of(reference)
-        backwards = u.silent_order()[::-1]
-        total = np.zeros((len(y) + 1, len(reference) + 1, u.num_states))
-        for i in range(len(y), -1, -1):
-            for j in range(len(reference), -1, -1):
-                for state in backwards:
-                    value = u.final.get(state, 0.0) if i == len(y) and j == len(reference) else 0.0
-                    for _, target, reads, writes, weight in u.leaving[state]:
-                        if reads is not None and (i == len(y) or y[i] != reads):
-                            continue
-                        if writes is not None and (j == len(sets) or not sets[j] & {writes, UNKNOWN}):
-                            continue
-                        value += weight * total[i + (reads is not None), j + (writes is not None), target]
-                    total[i, j, state] = value
-        product = self.smoothing + total[0, 0, u.start]
+        """Minus the log of the sum over paths: `kernels.paths`."""
+        product = self.smoothing + self.transducer.weight(y, reference, "real")
         return -math.log(product) if product > 0 else math.inf
 
     def compile_open(self, reference: String, num_labels: int, absolute: bool) -> RationalAutomaton:

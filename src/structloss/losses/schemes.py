@@ -1,6 +1,7 @@
 """Labels that mark chunks, B-PER, I-PER, O and the like: what their names say, and the chunks of a sequence of them."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ BEGINS, CLOSES = ("B", "S", "U"), ("E", "S", "L", "U")
 PREFIXES = ("B", "I", "E", "S", "L", "U")
 
 
+@lru_cache(maxsize=1024)
 def split_label(label: str) -> tuple[str, str]:
     """The prefix and the type of a label; "O" where it marks no chunk.
 

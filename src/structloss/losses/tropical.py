@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from structloss.automata.acceptors import AcceptorBuilder
 from structloss.automata.automaton import MAX_STATES
-from structloss.automata.transducer import Transducer, sets_of
+from structloss.automata.transducer import Transducer
 from structloss.kernels.subsumption import Acceptor
 from structloss.losses.acceptor import AcceptorLoss
-from structloss.losses.references import UNKNOWN, String
+from structloss.losses.references import String
 
 
 class TropicalLoss(AcceptorLoss):
@@ -25,7 +25,8 @@ class TropicalLoss(AcceptorLoss):
         transducer: a `Transducer`; OpenFst's text, or a `Path` to it or to a binary file; or a pywrapfst or pynini
             object. What it reads is the answer, what it writes the reference.
         cap: tell losses apart up to so much above the reference's own, L' = min(L, L(r, r) + cap).
-        symbols: the names of labels 0, 1, ... where the text has names.
+        threshold: leave out answers whose loss is more than so much above the reference's own, as for `EditDistance`.
+        symbols: the names of labels 0, 1, ... where the text, or the symbol table of an OpenFst machine, has names.
         max_states: raise `TooManyStatesError` rather than build a larger machine.
 
     Example:
@@ -41,30 +42,18 @@ class TropicalLoss(AcceptorLoss):
         cap: float | None = None,
         symbols: list[str] | None = None,
         max_states: int = MAX_STATES,
+        threshold: float | None = None,
     ) -> None:
-        super().__init__(cap, max_states)
+        super().__init__(cap, max_states, threshold)
         self.transducer = Transducer.read(transducer, symbols, "tropical")
 
     def __repr__(self) -> str:
-        return f"TropicalLoss({self.transducer.num_states} states, {len(self.transducer.arcs)} arcs, cap={self.cap})"
+        u = self.transducer
+        return f"TropicalLoss({u.num_states} states, {len(u.arcs)} arcs, {self._shown_limit})"
 
     def uncapped(self, y: String, reference: String) -> float:
-        """The shortest path, from the end: best[i, j, q] is from state q with y[i:] left to read, r[j:] to write."""
-        u, sets = self.transducer, sets_of(reference)
-        backwards = u.silent_order()[::-1]
-        best = np.full((len(y) + 1, len(reference) + 1, u.num_states), np.inf)
-        for i in range(len(y), -1, -1):
-            for j in range(len(reference), -1, -1):
-                for state in backwards:
-                    value = u.final.get(state, np.inf) if i == len(y) and j == len(reference) else np.inf
-                    for _, target, reads, writes, weight in u.leaving[state]:
-                        if reads is not None and (i == len(y) or y[i] != reads):
-                            continue
-                        if writes is not None and (j == len(sets) or not sets[j] & {writes, UNKNOWN}):
-                            continue
-                        value = min(value, weight + best[i + (reads is not None), j + (writes is not None), target])
-                    best[i, j, state] = value
-        return float(best[0, 0, u.start])
+        """The shortest path: `kernels.paths`."""
+        return self.transducer.weight(y, reference, "tropical")
 
     def acceptor_of(self, reference: String, num_labels: int) -> tuple[Acceptor, NDArray[np.int64]]:
         u = self.transducer.against(reference, num_labels)

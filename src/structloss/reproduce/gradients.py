@@ -7,14 +7,13 @@ They are slow and plain on purpose: the oracle of our tests and the peer of our 
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from structloss.reproduce.transducers import acceptor_of, add_arc, all_strings, one_string, openfst
+from structloss.automata.openfst import Fst, openfst
+from structloss.reproduce.transducers import acceptor_of, add_arc, all_strings, one_string
 
-Fst = Any
 Floats = NDArray[np.float64]
 
 
@@ -39,12 +38,21 @@ def _places(y: tuple[int, ...], order: int) -> list[tuple[int, ...]]:
     return [(t, *padded[t : t + order]) for t in range(len(y))]
 
 
-def grad_tropical(potentials: Floats, reference: list[int], *transducer: Fst) -> Floats:
+def grad_tropical(
+    potentials: Floats, reference: list[int], *transducer: Fst, threshold: float | None = None
+) -> Floats:  # fmt: skip
     """Grad-Tropical (Figure 4a): M = Pi_1(Y-bar o U o Y_i), Det, exponentiate, compose with A, forward and backward.
 
-    U may be given in factors, T1 and T2: Y-bar o T1 and T2 o Y_i are then composed (section 5).
+    U may be given in factors, T1 and T2: Y-bar o T1 and T2 o Y_i are then composed (section 5). With a threshold, Det
+    prunes (section 6): arcs that are on no path within the threshold of the best are left out.
     """
-    machine = determinised(potentials.shape[0], potentials.shape[1], reference, "standard", *transducer)
+    K = potentials.shape[1]
+    machine = determinised(potentials.shape[0], K, reference, "standard", *transducer, threshold=threshold)
+    return of_machine(potentials, machine)
+
+
+def of_machine(potentials: Floats, machine: Fst) -> Floats:
+    """The rest of Grad-Tropical, from Det(M): the weights become those of B, of C = A o B, and Q_w is read off."""
     return _key_terms(potentials, _with_weights(machine, lambda u: -u))
 
 
@@ -56,17 +64,20 @@ def grad_reduced(potentials: Floats, machine: Fst) -> Floats:
     return _key_terms(potentials, _with_weights(reduced, lambda w: -w))
 
 
-def grad_rational(potentials: Floats, reference: list[int], transducer: Fst) -> Floats:
-    """Grad-Rational (Figure 2a) for U = T o T^-1: as Grad-Tropical, with weights inverted rather than exponentiated."""
-    inverse = transducer.copy()
-    inverse.invert()
+def grad_rational(potentials: Floats, reference: list[int], *transducer: Fst) -> Floats:
+    """Grad-Rational (Figure 2a): as Grad-Tropical, with weights inverted rather than exponentiated.
+
+    U is any transducer over the log semiring, or its factors; for U = T o T^-1 they are `transducers.squared(T)`.
+    """
     # In the log semiring a weight w stands for exp(-w): inverting it negates w.
-    machine = determinised(potentials.shape[0], potentials.shape[1], reference, "log64", transducer, inverse)
+    machine = determinised(potentials.shape[0], potentials.shape[1], reference, "log64", *transducer)
     return _key_terms(potentials, _with_weights(machine, lambda w: -w))
 
 
-def determinised(length: int, num_labels: int, reference: list[int], arc_type: str, *transducer: Fst) -> Fst:
-    """Det(M), by OpenFst."""
+def determinised(
+    length: int, num_labels: int, reference: list[int], arc_type: str, *transducer: Fst, threshold: float | None = None
+) -> Fst:  # fmt: skip
+    """Det(M), by OpenFst; pruned where there is a threshold."""
     wrap = openfst()
     result = all_strings(num_labels, length, arc_type)
     last = one_string(reference, arc_type)
@@ -76,7 +87,7 @@ def determinised(length: int, num_labels: int, reference: list[int], arc_type: s
     right = wrap.compose(final.copy().arcsort("olabel"), last)
     result = wrap.compose(result.arcsort("olabel"), right.arcsort("ilabel"))
     result.project("input").rmepsilon()
-    return wrap.determinize(result, delta=1e-9)
+    return wrap.determinize(result, delta=1e-9, weight=threshold)
 
 
 def _with_weights(fst: Fst, change: Callable[[float], float]) -> Fst:

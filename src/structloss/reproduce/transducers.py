@@ -1,18 +1,8 @@
 """The transducers of Cortes 2018, as OpenFst objects (needs the extra `fst`). Label y is symbol y + 1; 0 is epsilon."""
 
 import math
-from typing import Any
 
-Fst = Any
-
-
-def openfst() -> Any:
-    """pywrapfst, which pynini's wheel carries."""
-    try:
-        import pywrapfst
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("OpenFst is missing: pip install 'structloss[fst]'") from error
-    return pywrapfst
+from structloss.automata.openfst import Fst, openfst
 
 
 def acceptor_of(states: int, arc_type: str) -> Fst:
@@ -64,18 +54,21 @@ def edit_transducer(num_labels: int, substitution: float, insertion: float, dele
 def factored_edit_transducer(
     num_labels: int, substitution: float, insertion: float, deletion: float
 ) -> tuple[Fst, Fst]:
-    """T1 and T2 (Figure 4b), whose composition is U_edit: linear in the alphabet. Three symbols more are for edits."""
-    substituted, inserted, deleted = num_labels + 1, num_labels + 2, num_labels + 3
+    """T1 and T2 (Figure 4b), whose composition is U_edit: linear in the alphabet.
+
+    Two symbols more are for edits, as there: s for a label of the answer that is replaced, or that the reference lacks
+    (the paper's deletion, `insertion` here), and i for one that the answer lacks (`deletion` here).
+    """
+    s, i = num_labels + 1, num_labels + 2
     first, second = acceptor_of(1, "standard"), acceptor_of(1, "standard")
-    add_arc(first, 0, 0, deleted, deletion, 0)
-    add_arc(second, 0, inserted, 0, 0.0, 0)
+    add_arc(first, 0, 0, i, 0.0, 0)
+    add_arc(second, 0, s, 0, insertion, 0)
     for y in range(1, num_labels + 1):
         add_arc(first, 0, y, y, 0.0, 0)
-        add_arc(first, 0, y, substituted, substitution, 0)
-        add_arc(first, 0, y, inserted, insertion, 0)
+        add_arc(first, 0, y, s, 0.0, 0)
         add_arc(second, 0, y, y, 0.0, 0)
-        add_arc(second, 0, substituted, y, 0.0, 0)
-        add_arc(second, 0, deleted, y, 0.0, 0)
+        add_arc(second, 0, s, y, substitution, 0)
+        add_arc(second, 0, i, y, deletion, 0)
     for fst in (first, second):
         fst.set_final(0)
     return first, second
@@ -110,6 +103,13 @@ def ngram_transducer(num_labels: int, n: int) -> Fst:
             add_arc(fst, state, y, y, 0.0, state + 1)
     fst.set_final(n)
     return fst
+
+
+def squared(transducer: Fst) -> tuple[Fst, Fst]:
+    """T and T^-1, whose composition is U = T o T^-1."""
+    inverse = transducer.copy()
+    inverse.invert()
+    return transducer, inverse
 
 
 def counted_ngrams(reference: list[int], num_labels: int, n: int) -> Fst:

@@ -6,6 +6,7 @@ from structloss.structures.chain.allowed import Allowed, iob_transitions
 from structloss.structures.chain.chain import Chain
 from structloss.structures.chain.ctc import CTC
 from structloss.structures.chain.layer import ChainLayer
+from structloss.structures.chain.recurrent import RecurrentLayer
 from structloss.structures.engine import enable_triton, engine
 from structloss.structures.engine_info import engine_info
 from structloss.structures.factor_graph.builder import FactorGraphBuilder
@@ -35,6 +36,7 @@ __all__ = [
     "FactorGraphBuilder",
     "Forest",
     "Lattice",
+    "RecurrentLayer",
     "Segmentation",
     "SemiMarkov",
     "Strata",

@@ -13,7 +13,8 @@ from torch import Tensor
 from structloss.losses import Loss
 from structloss.structures.certified import Certified
 from structloss.structures.checks import as_outputs, check_count
-from structloss.structures.tensors import expectation
+from structloss.structures.engine import is_native
+from structloss.structures.tensors import expectation_of
 
 W = TypeVar("W", contravariant=True)
 
@@ -36,6 +37,13 @@ class Engine(Protocol[W]):
 
     def draw(self, w: W, n: int, generator: torch.Generator | None, /) -> Found:
         """n of them, with probability exp(score) / Z."""
+
+
+class NativeEngine(Engine[W], Protocol[W]):
+    """Compiled kernels."""
+
+    def expectation(self, p: W, f: W, /) -> Tensor:
+        """E[score under f] (B,), drawn under p."""
 
 
 class Strata(NamedTuple):
@@ -61,6 +69,8 @@ class Structure(ABC):
     _output_axes: ClassVar[int] = 1  # of one output
     _only_native: ClassVar[frozenset[str]] = frozenset()  # operations that are so whatever engine is asked for
     _on_triton: frozenset[str] = frozenset()  # operations that the Triton engine has kernels for
+    _made: ClassVar[tuple[str, ...]] = ()  # attributes that are made of the others when they are first asked for
+    _only: Tensor | None = None  # the choices (B, ...) of the one output that is left, where a reference says all of it
 
     # --- What a structure writes -------------------------------------------------------------------------------------
 
@@ -83,10 +93,6 @@ class Structure(ABC):
         """What engines walk, (n, B, ...), of outputs (n, B, ...); an error for what is no output."""
 
     @abstractmethod
-    def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
-        """Outputs (n, B, ...) of choices, -1 where there are none: exists (n, B)."""
-
-    @abstractmethod
     def _score(self, choices: Tensor) -> Tensor:
         """The scores (n, B) of choices (n, B, ...), differentiable."""
 
@@ -106,6 +112,10 @@ class Structure(ABC):
     def given(self, reference: Any) -> "Structure":
         """The outputs that agree with the reference, scored as they were."""
 
+    def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
+        """Outputs (n, B, ...) of choices, -1 where there are none: exists (n, B). Unless it says otherwise the same."""
+        return torch.where(exists[:, :, None], choices, -1)
+
     def _strings(self, y: Tensor) -> list[list[int]]:
         """What outputs (B, ...) write: unless it says otherwise, their labels."""
         return [[label for label in row if label >= 0] for row in y.tolist()]
@@ -120,8 +130,16 @@ class Structure(ABC):
         raise NotImplementedError(f"sample: {type(self).__name__} cannot draw exactly, and does not pretend to")
 
     def _single(self) -> Tensor | None:
-        """The choices (1, B, ...) of the one output that is left of each example, where a reference says all of it."""
-        return None
+        """The choices (1, B, ...) of the one output that is left of each example."""
+        return None if self._only is None else self._only[None]
+
+    def _with(self, **changed: Any) -> Self:
+        """The same but for some attributes."""
+        structure = object.__new__(type(self))
+        structure.__dict__.update(self.__dict__, **changed)
+        for name in self._made:
+            structure.__dict__.pop(name, None)
+        return structure
 
     def _times(self, factor: float) -> Self:
         """The same outputs, y scored by factor * score(y); what -inf forbids stays forbidden."""
@@ -137,9 +155,12 @@ class Structure(ABC):
 
     def _check_same(self, other: Self) -> None:
         """Raise unless another structure of this kind and precision has the same outputs."""
-        mine, theirs = ([tuple(x.shape) for x in s._potentials] for s in (self, other))
+        mine, theirs = ((len(s), s._sizes() or [tuple(x.shape) for x in s._potentials]) for s in (self, other))
         if mine != theirs:
             raise ValueError(f"other: got {other!r}, but wanted the sizes of {self!r}")
+        for own, wanted in zip(other._lengths, self._lengths, strict=True):
+            if own is not wanted and not torch.compiler.is_compiling() and (own != wanted).any():
+                raise ValueError("other: got other lengths, but two structures are compared over the same outputs")
 
     def _marginals(self) -> Tensor:
         """The gradient of log Z in the first of the potentials; 0 where there is no output."""
@@ -153,18 +174,25 @@ class Structure(ABC):
 
     def _expectation(self, other: Self) -> Tensor:
         """The derivative of log Z in the direction of other's potentials."""
-        own, examples = self._potentials, torch.arange(self._batch, device=self.device)
-        whose = [examples.reshape(-1, *(1,) * (x.dim() - 1)) for x in own]
-        terms = list(zip(own, other._potentials, whose, strict=True))
 
         def log_partition(scores: list[Tensor]) -> Tensor:
             return self._with_potentials(tuple(scores))._log_partition()
 
-        return expectation(log_partition, terms, own[0].new_zeros(self._batch))
+        return expectation_of(log_partition, self._potentials, other._potentials, self._owner, self._batch)
+
+    @property
+    def _owner(self) -> Tensor | None:
+        """The example of each score of flat potentials; None where each example's own come first, (B, ...)."""
+        return None
 
     def _sizes(self) -> dict[str, object]:
-        """What its `repr` says of it, but for the batch."""
+        """What its `repr` says of it, but for the batch; what structures share that are about the same outputs."""
         return {}
+
+    @property
+    def _lengths(self) -> tuple[Tensor, ...]:
+        """What else they share, for each example, (B,)."""
+        return ()
 
     def _examples(self, index: Tensor) -> Self:
         """Those of these numbers, as a batch of their own."""
@@ -402,11 +430,12 @@ class Computed(Structure):
     """A structure whose sums, maxima and draws an engine computes from its parts."""
 
     _parts: Any  # the weighted sets, as its engines read them
+    _engines: ClassVar[tuple[NativeEngine[Any], Engine[Any]]]  # compiled kernels, and tensor operations
 
     @property
-    @abstractmethod
     def _engine(self) -> Engine[Any]:
         """What computes: the device decides, and who asks for another."""
+        return self._engines[not is_native(self.device)]
 
     def _best(self, k: int) -> Found:
         return self._engine.best(self._parts, k)
@@ -417,15 +446,18 @@ class Computed(Structure):
     def _log_partition(self) -> Tensor:
         return self._engine.log_partition(self._parts)
 
+    def _expectation(self, other: Self) -> Tensor:
+        if is_native(self.device):
+            return self._engines[0].expectation(self._parts, other._parts)
+        return super()._expectation(other)
+
 
 class Parted(Computed):
     """One whose parts are tensors, of which each example has its own."""
 
-    def _like(self, parts: Any) -> Self:
-        """The same but for its parts."""
-        structure = type(self).__new__(type(self))
-        structure.__dict__.update(self.__dict__, _parts=parts)
-        return structure
+    def _like(self, parts: Any, only: Tensor | None = None) -> Self:
+        """The same but for its parts; of one output, where a reference said all of it first."""
+        return self._with(_parts=parts, _only=only if self._only is None else self._only)
 
     @property
     def _batch(self) -> int:
@@ -440,7 +472,20 @@ class Parted(Computed):
         return self._like(self._parts.map(lambda _: next(given)))
 
     def _examples(self, index: Tensor) -> Self:
-        return self._like(self._parts.examples(index))
+        return self._with(_parts=self._parts.examples(index), _only=None if self._only is None else self._only[index])
+
+
+class Scored(Structure):
+    """One whose potentials are one tensor."""
+
+    _scores: Tensor
+
+    @property
+    def _potentials(self) -> tuple[Tensor, ...]:
+        return (self._scores,)
+
+    def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
+        return self._with(_scores=potentials[0])
 
 
 def times(x: Tensor, factor: float) -> Tensor:

@@ -5,7 +5,12 @@ import math
 import torch
 from torch import Tensor
 
-from structloss.losses import LocalLoss
+from structloss.losses import LocalLoss, Loss
+
+_SUMS = {  # one over each kind of places
+    "labels": "Hamming()", "boundaries": "BoundaryTolerance(1)", "pairs": "PairErrors()",
+    "brackets": "BracketErrors()",
+}  # fmt: skip
 
 
 def check_floating(x: Tensor, name: str) -> None:
@@ -64,13 +69,20 @@ def check_shape(y: Tensor, wanted: tuple[int, ...], name: str) -> None:
         raise ValueError(f"{name}: got shape {tuple(y.shape[1:])}, but wanted ({sizes}) or (n, {sizes})")
 
 
-def check_over(loss: LocalLoss, places: str, structure: object) -> None:
-    """Raise unless a loss is a sum over the places of a structure."""
+def check_over(loss: Loss, places: str, structure: object, written: str = "") -> LocalLoss:
+    """The loss; raise unless it is a sum over the places of a structure, whose outputs are not what it compares."""
+    if not isinstance(loss, LocalLoss):
+        written = written or f"a {type(structure).__name__} writes none"
+        raise TypeError(
+            f"loss: got {loss!r}, which reads strings, but {written}; wanted a sum over {places} such as "
+            f"{_SUMS[places]}"
+        )
     if loss.over != places:
         raise TypeError(
             f"loss: got {loss!r}, a sum over {loss.over}, but wanted a sum over {places}, which a "
             f"{type(structure).__name__} has"
         )
+    return loss
 
 
 def check_tolerance(tolerance: float) -> float:

@@ -20,7 +20,9 @@ Map = Callable[[Tensor], Tensor]
 # (arrays of the potentials, None where absent; which gradients are wanted) -> the value (B,), and of each potential its
 # gradient (B, ...), with an axis of examples before the others also where the examples share a potential; or None.
 # Flat potentials (n,), of several examples in one row, have gradients (n,); `owner` (n,) says whose they are.
-Solve = Callable[[Sequence[NDArray[Any] | None], Sequence[bool]], tuple[NDArray[Any], Sequence[NDArray[Any] | None]]]
+Arrays = Sequence[NDArray[Any] | None]
+Solved = tuple[NDArray[Any], Arrays]
+Solve = Callable[[Arrays, Sequence[bool]], Solved]
 Owner = Maybe | Sequence[Maybe]  # one for all potentials, or one for each
 
 

@@ -13,6 +13,9 @@ from structloss.structures.base import Found, Strata
 
 Floats = NDArray[np.float64]
 
+_MOST_VALUES = 1 << 12  # which the numbers of values in `following` have room for
+_MOST_NUMBERS = 1 << 26  # that a search may keep, 512 MiB
+
 
 def best_at_each(losses: Iterable[Floats], like: Tensor, best: Callable[[Floats], Found]) -> Strata:
     """The best outputs at each value of a loss, from all that it can come to in each example: one search for each.
@@ -50,6 +53,16 @@ class Sums(NamedTuple):
                 self.cost_class[b, level] * size + np.arange(size)[:, None]
             ]
         return found
+
+
+def levels_of(costs: Tensor, lengths: Tensor, numbers: int, what: str) -> tuple[Floats, NDArray[np.int16]]:
+    """The values (V, B) of a loss of these costs, see `sums_of`, ascending, and `following` of them.
+
+    What is searched takes so many numbers for each value: they have a bound.
+    """
+    sums = sums_of(costs, lengths, max(2, min(_MOST_VALUES, _MOST_NUMBERS // numbers)), what)
+    following = sums.following()
+    return sums.values[:, : following.shape[2]].T, following
 
 
 def sums_of(costs: Tensor, lengths: Tensor, most: int, what: str) -> Sums:

@@ -50,6 +50,17 @@ def expectation(
     return torch.where(outside > 0, -math.inf, mean)
 
 
+def expectation_of(
+    log_partition: Callable[[list[Tensor]], Tensor], p: Sequence[Tensor], f: Sequence[Tensor], owner: Tensor | None,
+    batch: int,
+) -> Tensor:  # fmt: skip
+    """The same in the precision of sums, of potentials (B, ...), or flat ones of these examples."""
+    examples = torch.arange(batch, device=p[0].device)
+    whose = [examples.reshape(-1, *(1,) * (x.dim() - 1)) if owner is None else owner for x in p]
+    terms = [(wide(x), wide(v), b) for x, v, b in zip(p, f, whose, strict=True)]
+    return expectation(log_partition, terms, wide(p[0].new_zeros(batch))).to(p[0].dtype)
+
+
 def drawn(values: Tensor, uniforms: Tensor) -> Tensor:
     """An index of the last axis of values (..., n), drawn by exp(values) by inverting it at uniforms (...)."""
     probability = values.softmax(-1).double()

@@ -197,7 +197,7 @@ class RowAdagrad(torch.optim.Optimizer):
     """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float = 0.1, decay: float = 0.0) -> None:
-        super().__init__(parameters, {"lr": lr, "decay": decay})
+        super().__init__(parameters, {"lr": lr, "weight_decay": decay})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -221,5 +221,5 @@ class RowAdagrad(torch.optim.Optimizer):
                 state["last"] = state["last"].long()  # whoever loads a state makes every tensor the weights' type
                 last = state["last"].numpy()
                 sparse_kernels.adagrad(
-                    rows.numpy(), gradient, weight, squares, last, state["step"], group["lr"], group["decay"]
+                    rows.numpy(), gradient, weight, squares, last, state["step"], group["lr"], group["weight_decay"]
                 )

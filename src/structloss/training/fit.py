@@ -79,6 +79,7 @@ class Training(lightning.LightningModule):
                 group["lr"] = self.plan.lr * (1 - past)
         warms_up = self.current_epoch < self.plan.warm_up
         objective = self._likelihood if warms_up else self.objective
+        self._penalise(optimizers, objective)
         before = objective.skipped
         try:
             value: Tensor = objective(self.model.structure([x for x, _, _ in batch]), [r for _, r, _ in batch])
@@ -123,7 +124,16 @@ class Training(lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """The model's own."""
-        return self.model.optimizers(self.plan.lr, self.plan.l2, len(self._encoded))
+        made = self.model.optimizers(self.plan.lr, self.plan.l2, len(self._encoded))
+        self._penalties = [[group.get("weight_decay", 0.0) for group in optimizer.param_groups] for optimizer in made]
+        return made
+
+    def _penalise(self, optimizers: list[Any], objective: Objective) -> None:
+        """The penalty is that of the objective that is trained on: the likelihood of a warm-up has its own."""
+        wanted = self.plan.l2_asked or objective.norm_matters
+        for optimizer, penalties in zip(optimizers, self._penalties, strict=True):
+            for group, penalty in zip(optimizer.param_groups, penalties, strict=True):
+                group["weight_decay"] = penalty if wanted else 0.0
 
 
 class _SaveBest(Callback):
@@ -149,7 +159,7 @@ class _SaveBest(Callback):
             self.best = row
             save(self.folder, task, pl_module.model, row)
         if self.on_epoch is not None:
-            self.on_epoch(row)
+            self.on_epoch({**row, "best": float(self.best is row)})
 
 
 @dataclass(frozen=True)
@@ -195,7 +205,7 @@ def fit(
     if plan.average:
         callbacks.append(_Averaging(avg_fn=_MovingAverage(plan.average)))
     if plan.progress:
-        callbacks.append(TQDMProgressBar())
+        callbacks.append(TQDMProgressBar(leave=False))
     with interruption.held(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")
         trainer = lightning.Trainer(

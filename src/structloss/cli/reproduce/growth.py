@@ -1,4 +1,4 @@
-"""The figure of times that grow with length, a panel for each loss."""
+"""The figure of what grows with length, times or errors, a panel for each loss."""
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -10,8 +10,10 @@ Points = Sequence[tuple[int, float, float]]  # length, mean, deviation
 _MARKERS = "osDv^P"
 
 
-def growth(panels: Mapping[str, Mapping[str, Points]]) -> bytes:
-    """A PNG with a panel for each loss: seconds on a logarithmic axis, and a band of one deviation, for each method."""
+def growth(
+    panels: Mapping[str, Mapping[str, Points]], what: str = "seconds for one gradient", scale: str = "log"
+) -> bytes:
+    """A PNG with a panel for each loss: `what` on its axis, and a band of one deviation, for each method."""
     plots.require_matplotlib()
     from matplotlib.figure import Figure
 
@@ -33,14 +35,14 @@ def growth(panels: Mapping[str, Mapping[str, Points]]) -> bytes:
             low = [max(m - d, m / 3) for m, d in zip(means, deviations, strict=True)]  # a logarithm has no 0
             high = [m + d for m, d in zip(means, deviations, strict=True)]
             axes.fill_between(lengths, low, high, color=colour, alpha=0.18, linewidth=0)
-        axes.set_yscale("log")
+        axes.set_yscale(scale)
         axes.set_title(title, loc="left")
         axes.set_xlabel("length of the strings, l")
         if i == 0:
-            axes.set_ylabel("seconds for one gradient")
+            axes.set_ylabel(what)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", frameon=False, ncols=len(names))
+    figure.legend(loc="outside lower center", frameon=False, ncols=min(len(names), 2 * len(panels)))
     written = BytesIO()
     figure.savefig(written, format="png")
     return written.getvalue()

@@ -221,6 +221,10 @@ class CTC(LinearChain):
             raise NotImplementedError("tolerance: the torch engine has the risk exactly; only the native one takes one")
         if loss.affine:
             raise NotImplementedError("tolerance: got gap_open and gap_extend, but wanted insertion and deletion")
+        if loss.threshold is not None:
+            raise NotImplementedError(
+                "tolerance: got a threshold, but the risk of what is left out is inf; wanted a cap"
+            )
         if np.min(loss.substitution) < 0:
             raise NotImplementedError("tolerance: got substitution costs below 0, but wanted costs of at least 0")
         p = self._parts

@@ -14,7 +14,7 @@ from structloss.losses.agreement import Agreement
 from structloss.losses.machine import Neighbours
 from structloss.losses.references import Labels, Positions, String, as_aligned, as_strings
 from structloss.structures import compiled
-from structloss.structures.base import Engine, Found, Parted, Strata
+from structloss.structures.base import Found, NativeEngine, Parted, Strata
 from structloss.structures.chain import native_engine, torch_engine
 from structloss.structures.chain.machines import Augmentation, MachineBatch, Source, combined
 from structloss.structures.chain.parts import Parts
@@ -26,14 +26,11 @@ from structloss.structures.engine import engine_of, is_native
 _AGREEMENT = Agreement()
 
 
-class ChainEngine(Engine[Parts], Protocol):
+class ChainEngine(NativeEngine[Parts], Protocol):
     """What computes on chains."""
 
     def marginals(self, p: Parts, /) -> Tensor:
         """The gradient of log Z in the score of each arc, (B, T, H, K); differentiable again where the engine can."""
-
-    def expectation(self, p: Parts, f: Parts, /) -> Tensor:
-        """E[score under f] (B,), drawn under p."""
 
 
 class LinearChain(Parted):
@@ -187,13 +184,9 @@ class LinearChain(Parted):
             return compiled.call("marginals", [self])[0]
         return self._positions.spread(self._engine.marginals(self._parts).reshape(self._arcs))
 
-    def _check_same(self, other: Self) -> None:
-        p, f = self._parts, other._parts
-        same = p.order == f.order and p.num_labels == f.num_labels and p.num_positions == f.num_positions
-        if not same or p.lengths.shape != f.lengths.shape:
-            raise ValueError(f"other: got {other!r}, but wanted the batch, positions, labels and order of {self!r}")
-        if p.lengths is not f.lengths and not torch.compiler.is_compiling() and (p.lengths != f.lengths).any():
-            raise ValueError("other: got other lengths, but two structures are compared over the same outputs")
+    @property
+    def _lengths(self) -> tuple[Tensor, ...]:
+        return (self._parts.lengths,)
 
     def _expectation(self, other: Self) -> Tensor:
         if self._opaque:

@@ -53,6 +53,20 @@ def _run(kernel: Callable[..., None], p: Potentials, m: Machines, passes: int, *
     run(kernel, torch.get_num_threads(), batch, steps, p, m, *args)
 
 
+def _run_dense(
+    kernel: Callable[..., None], p: Potentials, m: Machines, few: int, passes: int, status: Numbers, *args: Any
+) -> None:
+    """Run a kernel of `dense` on what is not done: apart on machines of at most `few` states a level, if most have."""
+    rest = status != DONE
+    narrow = rest & (m.sizes.max(1) <= (few if p.order == 2 else 1))
+    if (p.order != 2 and m.weight.size) or 2 * narrow.sum() <= rest.sum():  # some would not be worth a kernel more
+        narrow[:] = False
+    for is_few, which in ((True, narrow), (None, rest & ~narrow)):
+        examples = which.nonzero()[0]
+        if examples.size:
+            _run(kernel, p, m, passes, examples, is_few, *args, status)
+
+
 # --- Sums ------------------------------------------------------------------------------------------------------------
 
 
@@ -79,9 +93,9 @@ def _log_partition(
         threads = torch.get_num_threads()
         run(lanes.log_partition, threads, groups, steps, p, order, wanted, value, *gradients[:2], status)
     if status.max(initial=DONE) > DONE:
-        for kernel in (dense.log_partition, dense_log.log_partition):
-            if kernel is dense.log_partition or status.max() == UNSAFE:
-                _run(kernel, p, m, passes, wanted, value, *gradients, status)
+        _run_dense(dense.log_partition, p, m, dense.FEW, passes, status, wanted, value, *gradients)
+        if status.max() == UNSAFE:
+            _run(dense_log.log_partition, p, m, passes, wanted, value, *gradients, status)
         raise_for(status)
     return value, *gradients
 
@@ -284,8 +298,8 @@ def draw(p: Parts, n: int, generator: torch.Generator | None) -> Found:
     """n outputs (n, B, T) with probability exp(score) / Z, and whether there is any (B,)."""
     uniforms, batch = p.uniforms(n, generator), p.lengths.shape[0]
     labels, status, value = torch.zeros(uniforms.shape, dtype=torch.int64), np.zeros(batch, np.int64), np.zeros(batch)
-    for kernel in (dense.sample, dense_log.sample):
-        if kernel is dense.sample or (status == UNSAFE).any():
-            _run(kernel, p.arrays, p.machines, 3, value, uniforms.numpy(), labels.numpy(), status)
+    _run_dense(dense.sample, p.arrays, p.machines, 1, 3, status, value, uniforms.numpy(), labels.numpy())
+    if (status == UNSAFE).any():
+        _run(dense_log.sample, p.arrays, p.machines, 3, value, uniforms.numpy(), labels.numpy(), status)
     raise_for(status)
     return Found(labels, torch.from_numpy(value > -np.inf))

@@ -12,8 +12,9 @@ from torch import Tensor
 from structloss.structures.checks import at_least_float32, check_floating, objection, unfit
 from structloss.structures.factor_graph.factor_graph import FactorGraph
 from structloss.structures.factor_graph.inference import Method, Solver, inference_of
-from structloss.structures.factor_graph.parts import Block, Ints, Parts
+from structloss.structures.factor_graph.parts import Block, Parts
 from structloss.structures.factor_graph.readers import Reading, attached
+from structloss.structures.rows import Ints
 
 Ragged = Tensor | Sequence[Tensor]
 

@@ -16,10 +16,11 @@ from structloss.structures.base import Found, Strata, Structure
 from structloss.structures.checks import check_count, check_over, check_scale, check_shape
 from structloss.structures.factor_graph import relaxation
 from structloss.structures.factor_graph.inference import MOST, Auto, Exact, Inference
-from structloss.structures.factor_graph.parts import Ints, Parts
+from structloss.structures.factor_graph.parts import Parts
 from structloss.structures.factor_graph.readers import Reader, Reading, attached
 from structloss.structures.factor_graph.relaxation import Certificate, Solution
 from structloss.structures.factor_graph.search import ranked
+from structloss.structures.rows import Ints
 from structloss.structures.strata import Floats, best_at_each
 from structloss.structures.tensors import drawn
 
@@ -132,12 +133,6 @@ class FactorGraph(Structure):
                 f"{int(self._extents[b, v]) - 1}"
             )
         return y
-
-    def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
-        return torch.where(exists[..., None], choices, -1)
-
-    def _single(self) -> Tensor | None:
-        return None if self._only is None else self._only[None]
 
     def _whole(self, y: Tensor) -> Ints:
         """The labels (n, V) of all variables, hidden ones too, of outputs (n, B, N)."""

@@ -12,10 +12,11 @@ from structloss.kernels import elimination as kernels
 from structloss.kernels.elimination import Plan
 from structloss.kernels.workers import run
 from structloss.structures import derivatives
-from structloss.structures.factor_graph.parts import Ints, Parts
+from structloss.structures.derivatives import Arrays, Solved
+from structloss.structures.factor_graph.parts import Parts
+from structloss.structures.rows import Ints
 
 Plans = list[tuple[Ints, Plan]]
-Solved = tuple[NDArray[Any], list[NDArray[Any] | None]]
 
 
 def _run(kernel: Any, plans: Plans, p: Parts, passes: int, *args: Any) -> None:
@@ -27,7 +28,7 @@ def _run(kernel: Any, plans: Plans, p: Parts, passes: int, *args: Any) -> None:
 def _solver(p: Parts, plans: Plans) -> derivatives.Solve:
     """log Z (B,) and its gradient, flat as the scores are."""
 
-    def solve(potentials: Sequence[NDArray[Any] | None], wanted: Sequence[bool]) -> Solved:
+    def solve(potentials: Arrays, wanted: Sequence[bool]) -> Solved:
         scores = np.asarray(potentials[0])
         scores = scores.astype(np.result_type(scores, np.float64), copy=False)
         value, share = np.empty(p.batch, scores.dtype), np.zeros(len(scores) if wanted[0] else 0, scores.dtype)

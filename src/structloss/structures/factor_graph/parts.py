@@ -14,8 +14,8 @@ from torch import Tensor
 from structloss.kernels.factors import Graph, Slots
 from structloss.structures.derivatives import Linear, apply
 from structloss.structures.factor_graph.elimination import Order, remembered_order
+from structloss.structures.rows import Ints, begins, pieces
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
@@ -35,8 +35,8 @@ class Block(NamedTuple):
 
     def taken(self, order: Ints) -> "Block":
         """Some of them, or all, in another order."""
-        at = torch.from_numpy(_pieces(self.sizes, order)).to(self.scores.device)
-        size, scopes = len(self.scores), self.scopes[_pieces(self.arity, order)]
+        at = torch.from_numpy(pieces(self.sizes, order)).to(self.scores.device)
+        size, scopes = len(self.scores), self.scopes[pieces(self.arity, order)]
         scores = apply(Linear, self.scores, lambda x: x[at], lambda g: g.new_zeros(size).index_add(0, at, g))
         return Block(self.owner[order], self.sizes[order], scores, self.arity[order], scopes)
 
@@ -85,8 +85,8 @@ class Topology:
         first, last = (g.scope == end for end in ends)
         chains = [np.bincount(g.scope[~x], minlength=variables) for x in (last, first)]
         return Slots(
-            factor, np.diff(g.cells)[factor] // (extents * inner), inner, _starts(extents),
-            _starts(np.bincount(g.scope, minlength=variables)), np.argsort(g.scope, kind="stable"),
+            factor, np.diff(g.cells)[factor] // (extents * inner), inner, begins(extents),
+            begins(np.bincount(g.scope, minlength=variables)), np.argsort(g.scope, kind="stable"),
             first.astype(np.int64), last.astype(np.int64), 1 / np.maximum(1, np.maximum(*chains)),
         )  # fmt: skip
 
@@ -96,7 +96,7 @@ class Topology:
         g, s = self.graph, self.links
         sizes, counts = np.diff(s.messages), np.diff(g.cells)[s.factor]
         slot = np.repeat(np.arange(len(counts)), counts)
-        cell = np.arange(len(slot)) - _starts(counts)[slot]
+        cell = np.arange(len(slot)) - begins(counts)[slot]
         message = s.messages[slot] + cell // s.inner[slot] % sizes[slot]
         label = np.arange(s.messages[-1]) + np.repeat(g.labels[g.scope] - s.messages[:-1], sizes)
         return label, message, cell + g.cells[s.factor[slot]]
@@ -155,11 +155,11 @@ class Parts:
         whole = Block(next(ints), next(ints), torch.cat(scores), *ints)
         order = np.lexsort((whole.owner, whole.arity > 0))
         whole = whole.taken(order) if (np.diff(order) != 1).any() else whole
-        number, at = np.count_nonzero(whole.arity == 0), _starts(whole.sizes)
+        number, at = np.count_nonzero(whole.arity == 0), begins(whole.sizes)
         kinds = whole.owner[:number], whole.owner[number:]
-        variables, factors = (_starts(np.bincount(x, minlength=len(visible))) for x in kinds)
+        variables, factors = (begins(np.bincount(x, minlength=len(visible))) for x in kinds)
         scope = whole.scopes + np.repeat(variables[whole.owner], whole.arity)
-        graph = Graph(variables, factors, at[: number + 1], at[number:], _starts(whole.arity[number:]), scope)
+        graph = Graph(variables, factors, at[: number + 1], at[number:], begins(whole.arity[number:]), scope)
         return cls(Topology(graph, visible, width, num_labels), whole.scores)
 
     def _with(self, blocks: Sequence[Block], visible: Ints) -> Self:
@@ -180,7 +180,7 @@ class Parts:
         """Some of the examples."""
         whole = self._block
         counts = np.bincount(whole.owner, minlength=self.batch)
-        taken = whole.taken(np.argsort(whole.owner, kind="stable")[_pieces(counts, index)])
+        taken = whole.taken(np.argsort(whole.owner, kind="stable")[pieces(counts, index)])
         owner = np.repeat(np.arange(len(index)), counts[index])
         return self._with([taken._replace(owner=owner)], self.topology.visible[index])
 
@@ -222,13 +222,3 @@ class Parts:
     def array(self) -> Floats:
         """The scores in float64, without a gradient."""
         return np.ascontiguousarray(self.scores.detach().cpu().double().numpy())
-
-
-def _starts(sizes: Ints) -> Ints:
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
-def _pieces(sizes: Ints, order: Ints) -> Ints:
-    """The indices of pieces of these sizes, taken in another order."""
-    starts, taken = _starts(sizes)[:-1][order], sizes[order]
-    return np.repeat(starts - _starts(taken)[:-1], taken) + np.arange(taken.sum())

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from structloss.automata import LossAutomaton
-from structloss.structures.factor_graph.parts import Block, Floats, Ints, Parts
+from structloss.structures.factor_graph.parts import Block, Floats, Parts
+from structloss.structures.rows import Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.elimination import Plan
-from structloss.structures import tensors
 from structloss.structures.factor_graph.native_engine import Plans
-from structloss.structures.factor_graph.parts import Ints, Parts
-from structloss.structures.tensors import amax, drawn, logsumexp, wide
+from structloss.structures.factor_graph.parts import Parts
+from structloss.structures.rows import Ints
+from structloss.structures.tensors import amax, drawn, expectation_of, logsumexp, wide
 
 Sum = Callable[[Tensor, int], Tensor]
 
@@ -64,12 +64,12 @@ def log_partition(p: Parts, plans: Plans) -> Tensor:
 
 def expectation(p: Parts, f: Parts, plans: Plans) -> Tensor:
     """E[score under f], of what is drawn under p. (B,)"""
-    mine, theirs, owner = wide(p.scores), wide(f.scores), torch.from_numpy(p.topology.owner).to(p.scores.device)
 
     def value(scores: list[Tensor]) -> Tensor:
         return _total(p.with_scores(scores[0]), plans, logsumexp)
 
-    return tensors.expectation(value, [(mine, theirs, owner)], mine.new_zeros(p.batch)).to(p.scores.dtype)
+    owner = torch.from_numpy(p.topology.owner).to(p.scores.device)
+    return expectation_of(value, [p.scores], [f.scores], owner, p.batch)
 
 
 def argmax(p: Parts, plans: Plans) -> tuple[Ints, NDArray[np.bool_]]:

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from structloss.structures.checks import at_least_float32, check_floating, objection, unfit
-from structloss.structures.graph.topology import Ints
+from structloss.structures.rows import Ints
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _LAST_STATE = 2**31 - 1
 
 
-def as_arcs(arcs: Sequence[Any], num_labels: int | None) -> tuple[list[Ints], int]:
-    """(n_b, 3) of each example, and how many labels there are."""
+def as_rows(arcs: Sequence[Any], columns: str) -> list[Ints]:
+    """(n_b, 3) of each example, from integers that stand in these columns."""
     try:
         rows = [np.asarray(a.cpu() if isinstance(a, Tensor) else a) for a in arcs]
     except (TypeError, ValueError) as error:
@@ -25,10 +25,16 @@ def as_arcs(arcs: Sequence[Any], num_labels: int | None) -> tuple[list[Ints], in
         ) from error
     for b, a in enumerate(rows):
         if a.size and (a.ndim != 2 or a.shape[1] != 3):
-            raise ValueError(f"arcs: arcs[{b}] has shape {a.shape}, but wanted (n, 3): source, target, label")
+            raise ValueError(f"arcs: arcs[{b}] has shape {a.shape}, but wanted (n, 3): {columns}")
         if a.size and not np.issubdtype(a.dtype, np.integer):
-            raise TypeError(f"arcs: arcs[{b}] has {a.dtype}, but wanted integers: source, target, label")
+            raise TypeError(f"arcs: arcs[{b}] has {a.dtype}, but wanted integers: {columns}")
         rows[b] = np.ascontiguousarray(a.reshape(-1, 3), np.int64)
+    return rows
+
+
+def as_arcs(arcs: Sequence[Any], num_labels: int | None) -> tuple[list[Ints], int]:
+    """(n_b, 3) of each example, and how many labels there are."""
+    rows = as_rows(arcs, "source, target, label")
     if num_labels is None:
         num_labels = 1 + max((int(a[:, 2].max(initial=0)) for a in rows), default=0)
     elif not isinstance(num_labels, int) or num_labels < 1:

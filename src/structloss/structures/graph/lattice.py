@@ -1,6 +1,5 @@
 """Lattice: the paths of any acyclic graph whose arcs have labels and scores, such as a recogniser's hypotheses."""
 
-import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -14,13 +13,13 @@ from torch import Tensor
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import Labels, as_strings
-from structloss.structures.base import Computed, Engine, Found, Strata, times
+from structloss.structures.base import Computed, Found, NativeEngine, Scored, Strata, times
 from structloss.structures.checks import check_count, check_scale, check_shape
 from structloss.structures.engine import is_native
 from structloss.structures.graph import native_engine, torch_engine
 from structloss.structures.graph.build import as_arcs, as_final, as_list, as_scores
 from structloss.structures.graph.strings import best_strings
-from structloss.structures.graph.text import read
+from structloss.structures.graph.text import Acceptor, from_fst, read, to_fst
 from structloss.structures.graph.topology import Floats, Machines, Topology, Weighted, build
 from structloss.structures.strata import best_at_each
 from structloss.structures.tensors import wide
@@ -28,17 +27,14 @@ from structloss.structures.tensors import wide
 _AGREEMENT = Agreement()
 
 
-class GraphEngine(Engine[Weighted], Protocol):
+class GraphEngine(NativeEngine[Weighted], Protocol):
     """What computes on lattices; its choices (n, B, L) are the scores that paths use, -1 after an end."""
-
-    def expectation(self, w: Weighted, f: Weighted, /) -> Tensor:
-        """E[score under f] (B,), drawn under w."""
 
     def walk(self, t: Topology, choices: Tensor, /) -> tuple[Tensor, Tensor]:
         """The arcs (n, B, L) of choices, and the nodes (n, B) where they end, -1 where they are no path."""
 
 
-class Lattice(Computed):
+class Lattice(Scored, Computed):
     r"""A batch of acyclic weighted acceptors, each with its own states and arcs.
 
     The outputs are the paths from state 0 to a final state, and
@@ -72,6 +68,8 @@ class Lattice(Computed):
         tensor([3.2395])
     """
 
+    _made = ("_parts",)
+
     def __init__(
         self,
         arcs: Sequence[Any],
@@ -83,13 +81,6 @@ class Lattice(Computed):
         self._topology, self._final = build(rows, as_final(final, rows))
         self._scores = as_scores(scores, self._topology.sizes)
         self._added: dict[Machines, float] = {}  # what augments it: the machines of the batch, and a scale
-
-    def _like(self, **changed: Any) -> Self:
-        """The same arcs with some of the rest exchanged."""
-        lattice = copy.copy(self)
-        vars(lattice).pop("_parts", None)
-        vars(lattice).update(changed)
-        return lattice
 
     @classmethod
     def nbest(
@@ -136,10 +127,37 @@ class Lattice(Computed):
         """
         if isinstance(texts, str | Path):
             texts = [texts]
-        acceptors = [read(text, f"texts[{b}]", symbols) for b, text in enumerate(texts)]
-        scores = torch.tensor([score for _, own, _ in acceptors for score in own], dtype=torch.get_default_dtype())
+        return cls._of([read(text, f"texts[{b}]", symbols) for b, text in enumerate(texts)], symbols)
+
+    @classmethod
+    def from_fst(cls, fsts: Sequence[Any], symbols: Sequence[str] | None = None) -> Self:
+        """From acceptors that are pywrapfst or pynini objects, one for each example: as `from_text`.
+
+        Needs nothing but the objects: whoever has them has the extra `fst`.
+
+        Args:
+            fsts: the objects. Weights are costs, of whatever type.
+            symbols: the names of labels 0, 1, ..., which are then looked up in the objects' symbol tables.
+        """
+        return cls._of([from_fst(fst, f"fsts[{b}]", symbols) for b, fst in enumerate(fsts)], symbols)
+
+    @classmethod
+    def _of(cls, acceptors: Sequence[Acceptor], symbols: Sequence[str] | None) -> Self:
+        scores = torch.tensor([score for a in acceptors for score in a.scores], dtype=torch.get_default_dtype())
         num_labels = None if symbols is None else max(1, len(symbols))
-        return cls([arcs for arcs, _, _ in acceptors], scores, [final for _, _, final in acceptors], num_labels)
+        return cls([a.arcs for a in acceptors], scores, [a.final for a in acceptors], num_labels)
+
+    def to_fst(self, symbols: Sequence[str] | None = None, arc_type: str = "standard") -> list[Any]:
+        """A pywrapfst object for each example: label y is its symbol y + 1, a cost is minus a score.
+
+        Needs the extra `fst`. Arcs of score -inf, and states that no path uses, are left out. `from_fst` reads them
+        again. A lattice that is augmented is written as the product that it is, with the losses in its costs.
+
+        Args:
+            symbols: the names of labels 0, 1, ...: the objects then have symbol tables.
+            arc_type: OpenFst's type of the weights: "standard", "log" or "log64".
+        """
+        return to_fst(self._parts, symbols, arc_type)
 
     def with_scores(self, scores: Tensor | Sequence[Tensor]) -> Self:
         """The same lattice with other scores for its arcs: nothing is sorted or multiplied again.
@@ -150,7 +168,7 @@ class Lattice(Computed):
             >>> lattice.with_scores(torch.tensor([3., 1.])).decode()
             [[0]]
         """
-        return self._like(_scores=as_scores(scores, self._topology.sizes))
+        return self._with(_scores=as_scores(scores, self._topology.sizes))
 
     @property
     def scores(self) -> Tensor:
@@ -174,17 +192,10 @@ class Lattice(Computed):
     def _batch(self) -> int:
         return self._topology.batch
 
-    @property
-    def _potentials(self) -> tuple[Tensor, ...]:
-        return (self._scores,)
-
-    def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
-        return self._like(_scores=potentials[0])
-
     def _times(self, factor: float) -> Self:
         final = np.multiply(self._final, factor, out=self._final.copy(), where=self._final > -np.inf)
         added = {machines: factor * scale for machines, scale in self._added.items()}
-        return self._like(_scores=times(self._scores, factor), _final=final, _added=added)
+        return self._with(_scores=times(self._scores, factor), _final=final, _added=added)
 
     @property
     def _engine(self) -> GraphEngine:
@@ -305,7 +316,7 @@ class Lattice(Computed):
         """
         check_scale(scale)
         machines = self._machines(loss, reference, absolute=False)
-        return self._like(_added=self._added | {machines: self._added.get(machines, 0.0) + scale})
+        return self._with(_added=self._added | {machines: self._added.get(machines, 0.0) + scale})
 
     def _machines(self, loss: Loss, reference: Labels, absolute: bool) -> Machines:
         """A machine for each example, the same as the last time: products with the same machines are made once."""

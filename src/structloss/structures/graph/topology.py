@@ -14,8 +14,8 @@ from structloss.automata.automaton import TooManyStatesError
 from structloss.automata.open import OpenAutomaton
 from structloss.kernels.graph import Graph, Weights
 from structloss.kernels.topological import arrange, mark_useful
+from structloss.structures.rows import Ints, begins, ranges
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Machines = tuple[OpenAutomaton, ...]  # one for each example
@@ -172,19 +172,8 @@ def _graph(
     head, tail = number[source], number[target]
     used = np.flatnonzero((head >= 0) & (tail >= 0))
     used = used[np.argsort(head[used], kind="stable")]
-    arc_begin = _begins(np.bincount(head[used], minlength=len(kept)))
-    return Graph(_begins(np.bincount(cell, minlength=cells)), arc_begin, tail[used], base[used]), used
-
-
-def _begins(counts: NDArray[Any]) -> Ints:
-    """Where each of so many things begins, and where the last one ends."""
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-
-
-def _ranges(begin: Ints, counts: Ints) -> Ints:
-    """begin[i], begin[i] + 1, ... of so many each, in a row."""
-    skipped = np.cumsum(counts) - counts
-    return np.repeat(begin - skipped, counts) + np.arange(int(counts.sum()))
+    arc_begin = begins(np.bincount(head[used], minlength=len(kept)))
+    return Graph(begins(np.bincount(cell, minlength=cells)), arc_begin, tail[used], base[used]), used
 
 
 class _Tables:
@@ -199,7 +188,7 @@ class _Tables:
         weights = [machine.weights[:n].reshape(-1) for machine, n in zip(self.distinct, rows, strict=True)]
         self.classes = np.array([table.shape[1] for table in tables], np.int64)
         self.class_of = np.stack([machine.class_of for machine in self.distinct])
-        self.rows, self.begin = np.array(rows, np.int64), _begins(np.array([table.size for table in tables]))
+        self.rows, self.begin = np.array(rows, np.int64), begins(np.array([table.size for table in tables]))
         self.next_state = np.concatenate([*(table.reshape(-1) for table in tables), [-1]])  # the last: not known
         self.weights = np.concatenate([*weights, [0.0]])
 
@@ -221,7 +210,7 @@ class _Tables:
 
     def final(self, example: Ints, states: Ints) -> Floats:
         """The final weights of states."""
-        begin = _begins(np.array([machine.num_states for machine in self.distinct]))
+        begin = begins(np.array([machine.num_states for machine in self.distinct]))
         weights = np.concatenate([machine.final[: machine.num_states] for machine in self.distinct])
         found: Floats = weights[begin[self.machine_of[example]] + states]
         return found
@@ -249,7 +238,7 @@ def _product(parent: Topology, machines: Machines, forbid: bool) -> Topology:
                 f"{parent.num_levels}; a cap, which tells losses apart up to so much above the reference's own, makes "
                 "it smaller, as does a lattice with fewer arcs"
             )
-        leaving = _ranges(g.arc_begin[nodes], counts)
+        leaving = ranges(g.arc_begin[nodes], counts)
         following, weight = tables.follow(
             np.repeat(example[nodes], counts), np.repeat(states, counts), parent.label[leaving]
         )
@@ -267,7 +256,7 @@ def _product(parent: Topology, machines: Machines, forbid: bool) -> Topology:
         ends &= final < np.inf
     counts = g.arc_begin[node + 1] - g.arc_begin[node]
     target, useful = np.searchsorted(key, target), ends.copy()
-    mark_useful(_begins(counts), target, useful)
+    mark_useful(begins(counts), target, useful)
     useful[: parent.batch] = True
     kept = np.flatnonzero(useful)
     node, source = node[kept], np.repeat(np.arange(len(key)), counts)

@@ -8,21 +8,19 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from structloss.losses import LocalLoss, Loss
+from structloss.losses import Loss
 from structloss.losses.references import UNKNOWN, Labels, Positions, as_aligned, as_lengths, as_rows, is_sets
-from structloss.structures.base import Engine, Parted, Strata
+from structloss.structures.base import Parted, Strata
 from structloss.structures.checks import check_over, check_scale, check_shape
-from structloss.structures.engine import is_native
 from structloss.structures.pairs import native_engine, torch_engine
 from structloss.structures.pairs.parts import Parts
-from structloss.structures.segments.segmental import as_scores, sizes_of
-from structloss.structures.strata import sums_of
+from structloss.structures.scores import as_scores, sizes_of
+from structloss.structures.strata import levels_of
 from structloss.structures.tensors import wide
 
 Gap = float | Tensor
 Lengths = Tensor | Sequence[int] | None
 _AXES = {"match": "BNM", "gap_open[0]": "BN", "gap_extend[0]": "BN", "gap_open[1]": "BM", "gap_extend[1]": "BM"}
-_MOST_VALUES, _MOST_NUMBERS = 1 << 12, 1 << 26  # of a loss, and that a search for strata may keep, 512 MiB
 
 
 class Alignment(Parted):
@@ -73,6 +71,8 @@ class Alignment(Parted):
         tensor([[ 0, -1]])
     """
 
+    _parts: Parts
+    _engines = native_engine, torch_engine
     _only_native = frozenset(("argmax", "topk", "sample"))
 
     def __init__(
@@ -139,9 +139,6 @@ class Alignment(Parted):
                 f"{int(self._parts.m[b]) - 1}, or {rest}"
             )
 
-    def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
-        return torch.where(exists[:, :, None], choices, -1)
-
     def _strings(self, y: Tensor) -> list[list[int]]:
         """The partners of each example's own positions."""
         return [row[:n] for row, n in zip(y.tolist(), self._parts.lengths.tolist(), strict=True)]
@@ -169,37 +166,15 @@ class Alignment(Parted):
         return value
 
     @property
-    def _engine(self) -> Engine[Parts]:
-        return native_engine if is_native(self.device) else torch_engine
-
-    def _single(self) -> Tensor | None:
-        return None if self._parts.only is None else self._parts.only[None]
-
-    def _check_same(self, other: Self) -> None:
-        p, f = self._parts, other._parts
-        if p.match.shape != f.match.shape or p.local != f.local:
-            raise ValueError(f"other: got {other!r}, but wanted the sizes and the mode of {self!r}")
-        if (p.lengths != f.lengths).any() or (p.m != f.m).any():
-            raise ValueError("other: got other lengths, but two structures are compared over the same outputs")
-
-    def _expectation(self, other: Self) -> Tensor:
-        p, f = self._parts, other._parts
-        if is_native(self.device):
-            return native_engine.expectation(p, f)
-        return super(Alignment, self._like(p.map(wide)))._expectation(other._like(f.map(wide))).to(self.dtype)
+    def _lengths(self) -> tuple[Tensor, ...]:
+        return self.lengths
 
     # --- Losses and references ---------------------------------------------------------------------------------------
 
     def _costs(self, loss: Loss, reference: Labels, dtype: torch.dtype) -> Tensor:
         """What each partner costs, and none, the last: (B, N, M + 1)."""
-        if not isinstance(loss, LocalLoss):
-            raise TypeError(
-                f"loss: got {loss!r}, which compares what outputs write, but outputs of an Alignment are pairs; wanted "
-                "a sum over pairs such as PairErrors()"
-            )
-        check_over(loss, "pairs", self)
-        p = self._parts
-        return loss.costs_of(self._reference(reference), p.lengths, p.match.shape[2] + 1, dtype)
+        local, p = check_over(loss, "pairs", self, "outputs of an Alignment are pairs"), self._parts
+        return local.costs_of(self._reference(reference), p.lengths, p.match.shape[2] + 1, dtype)
 
     def _reference(self, reference: Labels) -> Tensor:
         """Partners (B, N), -1 for none and UNKNOWN; or booleans (B, N, M + 1)."""
@@ -227,12 +202,8 @@ class Alignment(Parted):
         """
         check_scale(scale)
         p, costs = self._parts, scale * self._costs(loss, reference, self.dtype)
-        none = costs[..., -1]
-        return self._like(
-            replace(
-                p, match=p.match + costs[..., :-1] - none[..., None], constant=p.constant + none.sum(1, keepdim=True)
-            )
-        )
+        none = costs[..., -1:]
+        return self._like(replace(p, match=p.match + costs[..., :-1] - none, constant=p.constant + none.sum(1)))
 
     def given(self, reference: Labels) -> Self:
         """The outputs that agree with the reference wherever it is known (-100: unknown), scored as they were.
@@ -247,28 +218,18 @@ class Alignment(Parted):
         none = torch.where(wanted < 0, M, wanted)[..., None]
         agrees = wanted if sets else (wanted == UNKNOWN)[..., None] | (none == torch.arange(M + 1, device=self.device))
         must = ~agrees[..., M] & self._within
-        single = p.only is None and not sets and bool((wanted != UNKNOWN).all())
-        return self._like(
-            replace(
-                p,
-                match=p.match.masked_fill(~agrees[..., :M], -math.inf),
-                x_open=p.x_open.masked_fill(must, -math.inf),
-                x_extend=p.x_extend.masked_fill(must, -math.inf),
-                must=p.must | must,
-                only=wanted if single else p.only,
-            )
-        )
+        match = p.match.masked_fill(~agrees[..., :M], -math.inf)
+        x_open, x_extend = (x.masked_fill(must, -math.inf) for x in (p.x_open, p.x_extend))
+        left = replace(p, match=match, x_open=x_open, x_extend=x_extend, must=p.must | must)
+        return self._like(left, None if sets or (wanted == UNKNOWN).any() else wanted)
 
     def _strata(self, loss: Loss, reference: Any) -> Strata:
         p, (_, N, M) = self._parts, self._parts.match.shape
         costs = self._costs(loss, reference, torch.float64)
         beyond = torch.arange(M + 1, device=self.device) >= p.m[:, None]
         costs = torch.where(beyond[:, None], costs[..., -1:], costs)
-        most = max(2, min(_MOST_VALUES, _MOST_NUMBERS // (4 * (N + 1) * (M + 1))))
-        sums = sums_of(costs, p.lengths, most, "positions of x")
-        following = sums.following()
-        values = torch.from_numpy(sums.values[:, : following.shape[2]].T).to(p.match)
-        return Strata(values, *native_engine.strata(p, following))
+        losses, following = levels_of(costs, p.lengths, 4 * (N + 1) * (M + 1), "positions of x")
+        return Strata(torch.from_numpy(losses).to(p.match), *native_engine.strata(p, following))
 
 
 def _gaps(name: str, gaps: Gap | tuple[Gap, Gap], match: Tensor) -> dict[str, Tensor]:

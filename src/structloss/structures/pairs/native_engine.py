@@ -13,6 +13,7 @@ from structloss.kernels import pairs
 from structloss.kernels.workers import run
 from structloss.structures import derivatives
 from structloss.structures.base import Found
+from structloss.structures.derivatives import Arrays, Solved
 from structloss.structures.pairs.parts import Parts, scores_of
 
 
@@ -25,9 +26,7 @@ def _run(kernel: Callable[..., None], p: Parts, passes: int, *args: Any) -> None
 def _solve(p: Parts) -> derivatives.Solve:
     """log Z and its gradients, of potentials real or complex."""
 
-    def solve(
-        potentials: Sequence[NDArray[Any] | None], needs: Sequence[bool]
-    ) -> tuple[NDArray[Any], Sequence[NDArray[Any]]]:
+    def solve(potentials: Arrays, needs: Sequence[bool]) -> Solved:
         scores = scores_of([x for x in potentials if x is not None])
         value, own = np.empty(len(p.lengths), scores.match.dtype), scores
         if any(needs):

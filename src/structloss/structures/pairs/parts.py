@@ -27,7 +27,6 @@ class Parts:
     m: Tensor  # (B,), of y
     must: Tensor  # (B, N), whether this position of x must have a partner
     local: bool
-    only: Tensor | None = None  # the partners (B, N) of the one alignment that is left, where a reference says all
 
     @property
     def potentials(self) -> tuple[Tensor, ...]:
@@ -43,7 +42,7 @@ class Parts:
 
     def examples(self, index: Tensor) -> Self:
         """Some of the examples."""
-        return self.map(lambda x: x[index], (*_POTENTIALS, "lengths", "m", "must", "only"))
+        return self.map(lambda x: x[index], (*_POTENTIALS, "lengths", "m", "must"))
 
     @property
     def bounds(self) -> tuple[Tensor, Tensor]:

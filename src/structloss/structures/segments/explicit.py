@@ -34,8 +34,8 @@ def log_partition(p: Parts) -> Tensor:
 def best(p: Parts, k: int) -> Found:
     """The labels that start at each frame of the k best ways (k, B, T), and whether there are so many (k, B)."""
     lattice = lattice_of(p)
-    choices, exists = lattice._best(k)
-    return Found(marks_of(lattice._outputs(choices, exists), p), exists)
+    found = lattice._best(k)
+    return found._replace(choices=marks_of(lattice._outputs(*found), p))
 
 
 def draw(p: Parts, n: int, generator: torch.Generator | None) -> Found:

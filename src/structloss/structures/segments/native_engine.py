@@ -12,6 +12,7 @@ from structloss.kernels import segments, segments_gradient
 from structloss.kernels.workers import run
 from structloss.structures import derivatives
 from structloss.structures.base import Found
+from structloss.structures.derivatives import Arrays, Solved
 from structloss.structures.segments.parts import Parts
 from structloss.structures.segments.search import ranked
 
@@ -27,9 +28,7 @@ def _run(kernel: Callable[..., None], p: Parts, passes: int, *args: Any) -> None
 def _solve(p: Parts) -> derivatives.Solve:
     """log Z and its gradients, of potentials real or complex."""
 
-    def solve(
-        potentials: Sequence[NDArray[Any] | None], needs: Sequence[bool]
-    ) -> tuple[NDArray[Any], Sequence[NDArray[Any]]]:
+    def solve(potentials: Arrays, needs: Sequence[bool]) -> Solved:
         dual = potentials[0] is not None and np.iscomplexobj(potentials[0])
         s = p.segments(potentials, np.complex128) if dual else p.arrays
         value = np.empty(len(s.lengths), s.final.dtype)

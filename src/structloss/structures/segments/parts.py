@@ -46,7 +46,6 @@ class Parts:
     counts: Tensor  # (B,), how many segments there are, where there are no transitions
     shortest: int
     longest_first: bool = False  # which of two outputs comes first, where they differ by a duration
-    only: Tensor | None = None  # the marks (B, T) of the one output that is left, where a reference says all of it
     added: tuple[Added, ...] = ()  # what losses over strings add, through the explicit graph
     lattices: Recent[Lattice] = field(default_factory=lambda: Recent(2))  # explicit graphs, of some lengths
 
@@ -65,7 +64,7 @@ class Parts:
     def examples(self, index: Tensor) -> Self:
         """Some of the examples."""
         added = tuple(own._replace(strings=[own.strings[b] for b in index.tolist()]) for own in self.added)
-        names = (*_POTENTIALS, "lengths", "limits", "counts", "only")
+        names = (*_POTENTIALS, "lengths", "limits", "counts")
         return replace(self.map(lambda x: x[index], names), added=added)
 
     def with_rates(self) -> Self:

@@ -10,13 +10,11 @@ from torch import Tensor
 
 from structloss.losses import Loss
 from structloss.structures.base import Engine, Parted, Strata
-from structloss.structures.checks import at_least_float32, check_count, check_floating, objection, unfit
-from structloss.structures.derivatives import Linear, apply
+from structloss.structures.checks import check_count
 from structloss.structures.engine import is_native
 from structloss.structures.segments import explicit, native_engine, torch_engine
 from structloss.structures.segments.parts import Parts, covering, following_start, limits_of
 from structloss.structures.segments.strata import levels_of
-from structloss.structures.tensors import wide
 
 
 class Segmental(Parted):
@@ -27,6 +25,7 @@ class Segmental(Parted):
 
     _states: ClassVar[str]  # what its states are
     _parts: Parts
+    _engines = native_engine, torch_engine
 
     @abstractmethod
     def _costs(self, loss: Loss, reference: Any, dtype: torch.dtype) -> Tensor:
@@ -39,8 +38,8 @@ class Segmental(Parted):
         """
         p = self._parts
         limits = torch.minimum(p.limits, limits_of(marks >= 0, p.lengths))
-        opening, only = p.opening.masked_fill(elsewhere, -math.inf), marks if p.only is None and complete else p.only
-        return self._like(replace(p, opening=opening, limits=limits, only=only))
+        left = replace(p, opening=p.opening.masked_fill(elsewhere, -math.inf), limits=limits)
+        return self._like(left, marks if complete else None)
 
     @property
     def lengths(self) -> Tensor:
@@ -75,30 +74,19 @@ class Segmental(Parted):
 
     @property
     def _engine(self) -> Engine[Parts]:
-        if self._parts.added:
-            return explicit
-        return native_engine if is_native(self.device) else torch_engine
+        return explicit if self._parts.added else super()._engine
 
-    def _single(self) -> Tensor | None:
-        return None if self._parts.only is None else self._parts.only[None]
-
-    def _check_same(self, other: Self) -> None:
-        p, f = self._parts, other._parts
-        same = p.opening.shape == f.opening.shape and p.durations.shape == f.durations.shape
-        if not same or p.shortest != f.shortest:
-            raise ValueError(f"other: got {other!r}, but wanted the batch, frames, segments and durations of {self!r}")
-        if (p.lengths != f.lengths).any() or (p.counts != f.counts).any():
-            raise ValueError("other: got other lengths, but two structures are compared over the same outputs")
+    @property
+    def _lengths(self) -> tuple[Tensor, ...]:
+        return self._parts.lengths, self._parts.counts
 
     def _expectation(self, other: Self) -> Tensor:
         p, f = self._parts, other._parts
         if p.added or f.added:
             return explicit.lattice_of(p).expectation(explicit.lattice_of(f))
-        if p.rates is not None or f.rates is not None:
-            p, f = p.with_rates(), f.with_rates()
-        if is_native(self.device):
-            return native_engine.expectation(p, f)
-        return super(Segmental, self._like(p.map(wide)))._expectation(other._like(f.map(wide))).to(self.dtype)
+        if (p.rates is None) != (f.rates is None):
+            return self._like(p.with_rates())._expectation(other._like(f.with_rates()))
+        return super()._expectation(other)
 
     def _strata(self, loss: Loss, reference: Any) -> Strata:
         p = self._parts
@@ -110,58 +98,6 @@ class Segmental(Parted):
         p = self._parts
         (_, frames, states), longest = p.opening.shape, p.durations.shape[1]
         return {"frames": frames, self._states: states, "durations": f"{p.shortest} to {longest}"}
-
-
-def sizes_of(scores: dict[str, Tensor], axes: dict[str, str], empty: str) -> dict[str, int]:
-    """The size of each axis: it is the same in all scores. Raise unless these are alike, and only some axes `empty`.
-
-    The axes of a score are letters, of several ways to give it separated by a space: {"durations": "KD BKD"}.
-    """
-    (first, like), *_ = scores.items()
-    sizes: dict[str, int] = {}
-    for name, x in scores.items():
-        check_floating(x, name)
-        if x.device != like.device:
-            raise ValueError(f"{name}: got device {x.device}, but {first} is on {like.device}")
-        if x.dtype != like.dtype:
-            raise TypeError(f"{name}: got {x.dtype}, but {first} is {like.dtype}")
-        letters = next((own for own in axes[name].split() if len(own) == x.dim()), "")
-        if not letters or any(size == 0 and axis not in empty for axis, size in zip(letters, x.shape, strict=True)):
-            wanted = " or ".join(f"({', '.join(own)})" for own in axes[name].split())
-            raise ValueError(
-                f"{name}: got shape {tuple(x.shape)}, but wanted {wanted}, with none of them 0 but {', '.join(empty)}"
-            )
-        shape = tuple(sizes.setdefault(axis, size) for axis, size in zip(letters, x.shape, strict=True))
-        if x.shape != shape:
-            raise ValueError(f"{name}: got shape {tuple(x.shape)}, but wanted {shape}")
-    return sizes
-
-
-def as_scores(
-    given: dict[str, Tensor], axes: dict[str, str], sizes: dict[str, int], within: dict[str, Tensor]
-) -> dict[str, Tensor]:
-    """All scores, 0 where they are not within, or not given; raise unless the rest are numbers or -inf."""
-    zero, scores = at_least_float32(next(iter(given.values())).new_zeros(())), {}
-    for name, letters in axes.items():
-        scores[name] = zero.expand([sizes[axis] for axis in letters.split()[0]])
-        if name in given:
-            x, inside = given[name], within.get(name, torch.ones_like(zero, dtype=torch.bool))
-            wrong = unfit(x) & inside
-            if wrong.any():
-                place = tuple(wrong.nonzero()[0].tolist())
-                whose = f"example {place[0]} has" if x.dim() > 2 else "got"
-                raise ValueError(f"{name}: {whose} {objection(x[place], f' at {place}')}")
-            scores[name] = at_least_float32(x if bool(inside.all()) else _masked(x, inside))
-    return scores
-
-
-def _masked(x: Tensor, within: Tensor) -> Tensor:
-    """x where it is within, else 0; unlike torch.where it can be differentiated again and again, as x itself can."""
-
-    def mask(x: Tensor) -> Tensor:
-        return torch.where(within, x, 0)
-
-    return apply(Linear, x, mask, mask)
 
 
 def longest_duration(sizes: dict[str, int], min_duration: int, max_duration: int | None) -> int:

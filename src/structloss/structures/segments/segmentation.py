@@ -8,11 +8,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from structloss.losses import LocalLoss, Loss
+from structloss.losses import Loss
 from structloss.losses.references import UNKNOWN, Labels, as_lengths, as_rows
 from structloss.structures.checks import check_over, check_scale, check_shape
+from structloss.structures.scores import as_scores, sizes_of
 from structloss.structures.segments.parts import Parts, limits_of
-from structloss.structures.segments.segmental import Segmental, as_scores, longest_duration, sizes_of
+from structloss.structures.segments.segmental import Segmental, longest_duration
 
 _AXES = {"boundary": "BNT", "frames": "BNT", "durations": "BND", "rates": "BNDD"}
 
@@ -170,14 +171,9 @@ class Segmentation(Segmental):
 
     def _costs(self, loss: Loss, reference: Labels, dtype: torch.dtype) -> Tensor:
         """(B, T, N)"""
-        if not isinstance(loss, LocalLoss):
-            raise TypeError(
-                f"loss: got {loss!r}, which compares what outputs write, but all outputs of a Segmentation write the "
-                "same names; wanted a sum over boundaries such as BoundaryTolerance(1)"
-            )
-        check_over(loss, "boundaries", self)
+        local = check_over(loss, "boundaries", self, "all outputs of a Segmentation write the same names")
         p = self._parts
-        return loss.costs_of(self._reference(reference), p.counts, p.opening.shape[1], dtype).transpose(1, 2)
+        return local.costs_of(self._reference(reference), p.counts, p.opening.shape[1], dtype).transpose(1, 2)
 
     def _reference(self, reference: Labels) -> Tensor:
         """References (B, N), -1 beyond an example's segments."""

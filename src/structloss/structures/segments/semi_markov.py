@@ -14,9 +14,10 @@ from structloss.losses.agreement import Agreement
 from structloss.losses.references import UNKNOWN, Labels, String, as_lengths, as_rows, as_strings, is_sets
 from structloss.structures.base import Strata
 from structloss.structures.checks import check_over, check_scale, check_shape
+from structloss.structures.scores import as_scores, sizes_of
 from structloss.structures.segments import explicit
 from structloss.structures.segments.parts import Added, Parts, covering, limits_of
-from structloss.structures.segments.segmental import Segmental, as_scores, longest_duration, sizes_of
+from structloss.structures.segments.segmental import Segmental, longest_duration
 
 _AGREEMENT = Agreement()
 _AXES = {"boundary": "BTK", "frames": "BTK", "durations": "KD BKD", "transitions": "KK", "start": "K", "end": "K"}
@@ -122,9 +123,6 @@ class SemiMarkov(Segmental):
                 f"{name}: {name}[{b}, {t}] is {int(marks[wrong][0])}, but labels of segments are 0 to "
                 f"{self.num_labels - 1}, -1 where none starts{unknown}"
             )
-
-    def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
-        return torch.where(exists[:, :, None], choices, -1)
 
     def frame_labels(self, y: Tensor) -> Tensor:
         """The label of the segment that covers each frame, (..., B, T), -1 beyond a length; what is unknown stays so.

@@ -6,11 +6,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.segments import Levels
+from structloss.structures import strata
 from structloss.structures.segments.parts import Parts
-from structloss.structures.strata import sums_of
-
-_MOST_VALUES = 1 << 12  # which the numbers of strata in Levels have room for
-_MOST_NUMBERS = 1 << 26  # that a search may keep, 512 MiB
 
 
 def levels_of(costs: Tensor, p: Parts) -> tuple[NDArray[np.float64], Levels]:
@@ -23,10 +20,9 @@ def levels_of(costs: Tensor, p: Parts) -> tuple[NDArray[np.float64], Levels]:
     by_frame = p.transitions is not None
     choices, counts = (costs, p.lengths) if by_frame else (_reached(costs, p), p.counts)  # (B, L, C), (B,)
     nodes, pairs, states = p.num_nodes
-    most = max(2, min(_MOST_VALUES, _MOST_NUMBERS // (nodes * pairs * states)))
-    sums = sums_of(choices, counts, most, "frames" if by_frame else "segments")
-    following = sums.following()
-    return sums.values[:, : following.shape[2]].T, Levels(following, by_frame)
+    what = "frames" if by_frame else "segments"
+    losses, following = strata.levels_of(choices, counts, nodes * pairs * states, what)
+    return losses, Levels(following, by_frame)
 
 
 def _reached(costs: Tensor, p: Parts) -> Tensor:

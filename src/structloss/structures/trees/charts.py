@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from structloss.structures.trees.packed import Forests, Ints, build
+from structloss.structures.rows import Ints
+from structloss.structures.trees.packed import Forests, build
 
 
 class Chart(NamedTuple):

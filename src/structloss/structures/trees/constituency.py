@@ -2,21 +2,22 @@
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from structloss.losses.references import as_lengths
-from structloss.structures.base import Found
-from structloss.structures.checks import at_least_float32, check_floating, objection, unfit
-from structloss.structures.engine import is_native
-from structloss.structures.tensors import expectation, wide
+from structloss.structures.base import Computed, Found
+from structloss.structures.checks import check_floating
+from structloss.structures.scores import of_numbers
 from structloss.structures.trees import native_engine, torch_engine
 from structloss.structures.trees.charts import Chart, of_labels
+from structloss.structures.trees.parts import Spans
 from structloss.structures.trees.spans import SpanTrees
 
 
-class ConstituencyTree(SpanTrees):
+class ConstituencyTree(SpanTrees, Computed):
     r"""A batch of sets of binary trees: two neighbouring spans meet in a larger one, up to the whole sentence.
 
     A tree over n words has 2n - 1 spans, each word's own and the n - 1 of two words and more; each has one of K labels.
@@ -47,74 +48,39 @@ class ConstituencyTree(SpanTrees):
         tensor([0.2888])
     """
 
+    _made = ("_parts",)
+    _engines = native_engine, torch_engine
+
     def __init__(self, scores: Tensor, lengths: Tensor | Sequence[int] | None = None) -> None:
         check_floating(scores, "scores")
         shape = tuple(scores.shape)
         if len(shape) != 4 or shape[1] != shape[2] or not shape[3]:
             raise ValueError(f"scores: got shape {shape}, but wanted (B, T, T, K): a score for each span and label")
-        self._spans = at_least_float32(scores)
         self.lengths = as_lengths(lengths, shape[0], shape[1], scores.device)
-        wrong = unfit(self._spans)
-        if wrong.any() and (wrong := wrong & self._within[..., None]).any():
-            b, i, j, k = wrong.nonzero()[0].tolist()
-            raise ValueError(
-                f"scores: example {b} has {objection(scores[b, i, j, k], f' for the span from word {i} to {j}')}"
-            )
+        self._scores = of_numbers(
+            scores, lambda: Spans(scores, self.lengths).within[..., None], "scores",
+            lambda b, i, j, k: f" for the span from word {i} to {j}",
+        )  # fmt: skip
 
-    @property
-    def _within(self) -> Tensor:
-        """(B, T, T), which spans there are."""
-        place = torch.arange(self._spans.shape[1], device=self.device)
-        return (place[:, None] <= place) & (place < self.lengths[:, None, None])
+    @cached_property
+    def _parts(self) -> Spans:
+        return Spans(self._scores, self.lengths)
 
     def _sizes(self) -> dict[str, object]:
-        return {"words": self._spans.shape[1], "labels": self.num_labels}
-
-    @property
-    def _potentials(self) -> tuple[Tensor, ...]:
-        return (self._spans,)
-
-    def _with_potentials(self, potentials: tuple[Tensor, ...]) -> "ConstituencyTree":
-        return self._like(potentials[0])
-
-    def _examples(self, index: Tensor) -> "ConstituencyTree":
-        trees = self._like(self._spans[index])
-        trees.lengths = self.lengths[index]
-        return trees
+        return {"words": self._scores.shape[1], "labels": self.num_labels}
 
     @property
     def _chart(self) -> Chart:
-        return of_labels(tuple(self.lengths.tolist()), *self._spans.shape[2:])
-
-    def _check_same(self, other: "ConstituencyTree") -> None:
-        super()._check_same(other)
-        if (self.lengths != other.lengths).any():
-            raise ValueError("other: got other lengths, but two structures are compared over the same outputs")
+        return of_labels(tuple(self.lengths.tolist()), *self._scores.shape[2:])
 
     def _score(self, choices: Tensor) -> Tensor:
         if not choices.shape[2]:
-            return self._spans.new_zeros(choices.shape[:2])
+            return self._scores.new_zeros(choices.shape[:2])
         used = choices >= 0
-        own = self._spans.flatten(1).expand(len(choices), -1, -1).gather(2, choices.clamp(min=0))
+        own = self._scores.flatten(1).expand(len(choices), -1, -1).gather(2, choices.clamp(min=0))
         value = torch.where(used, own, 0).double().sum(2)
         absent = ~used[:, :, 0] & (self.lengths > 0)
         return torch.where(absent | (value == -math.inf), -math.inf, value).to(self.dtype)
 
     def _best(self, k: int) -> Found:
-        return native_engine.best_spans(self._spans, self.lengths) if k == 1 else self._ranked(k)
-
-    def _log_partition(self) -> Tensor:
-        if is_native(self.device):
-            return native_engine.spans_log_partition(self._spans, self.lengths)
-        return torch_engine.spans_log_partition(self._spans, self.lengths, self._within)
-
-    def _expectation(self, other: "ConstituencyTree") -> Tensor:
-        if is_native(self.device):
-            return native_engine.spans_expectation(self._spans, other._spans, self.lengths)
-        own, theirs = (torch.where(self._within[..., None], wide(x._spans), 0) for x in (self, other))
-        terms = [(own, theirs, torch.arange(self._batch, device=self.device)[:, None, None, None])]
-
-        def log_partition(x: list[Tensor]) -> Tensor:
-            return torch_engine.spans_log_partition(x[0], self.lengths, self._within)
-
-        return expectation(log_partition, terms, own.new_zeros(len(own))).to(self.dtype)
+        return super(SpanTrees, self)._best(k) if k == 1 else self._ranked(k)

@@ -1,34 +1,24 @@
 """DependencyTree: each word of a sentence hangs on another one or on the root, projectively or not."""
 
-import copy
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Self
 
 import torch
 from torch import Tensor
 
 from structloss.kernels.arborescence import CROSSING, CYCLE, ROOTS, first_fault
-from structloss.losses import Hamming, LocalLoss, Loss
+from structloss.losses import Hamming, Loss
 from structloss.losses.references import UNKNOWN, Labels, as_aligned, as_positions, check_labels
-from structloss.structures.base import Found, Structure
-from structloss.structures.checks import (
-    at_least_float32,
-    check_floating,
-    check_over,
-    check_scale,
-    check_shape,
-    objection,
-    unfit,
-)  # fmt: skip
-from structloss.structures.engine import is_native
-from structloss.structures.tensors import expectation, wide
+from structloss.structures.base import Computed, Scored
+from structloss.structures.checks import check_floating, check_over, check_scale, check_shape
+from structloss.structures.scores import of_numbers
 from structloss.structures.trees import native_engine, torch_engine
-from structloss.structures.trees.parts import Arcs
-from structloss.structures.trees.search import drawn_trees, ranked
+from structloss.structures.trees.parts import Arcs, arcs_between
 
 
-class DependencyTree(Structure):
+class DependencyTree(Scored, Computed):
     r"""A batch of sets of dependency trees: every word hangs on one other word or on the root, without cycles.
 
     The outputs are heads (B, T): 0 for the root, i for word i, counted from 1 as in CoNLL-U; -1 beyond a length.
@@ -63,6 +53,8 @@ class DependencyTree(Structure):
         tensor([0.2384])
     """
 
+    _made = ("_parts",)
+    _engines = native_engine, torch_engine
     _only_native = frozenset(("argmax", "topk"))
 
     def __init__(
@@ -76,15 +68,14 @@ class DependencyTree(Structure):
         shape = tuple(scores.shape)
         if len(shape) not in (3, 4) or shape[2] != shape[1] + 1 or 0 in shape[3:]:
             raise ValueError(f"scores: got shape {shape}, but wanted (B, T, T + 1), or (B, T, T + 1, R) with R labels")
-        self._scores = at_least_float32(scores)
         self._positions = as_positions(lengths, shape[0], shape[1], scores.device)
         self._projective, self._single_root = projective, single_root
-        self._only: Tensor | None = None  # the arcs of the one tree that is left
-        p = self._parts
-        wrong = unfit(p.scores)
-        if wrong.any() and (wrong := wrong & p.within[..., None]).any():
-            b, d, h, r = wrong.nonzero()[0].tolist()
-            raise ValueError(f"scores: example {b} has {objection(p.scores[b, d, h, r], f' for word {d + 1} on {h}')}")
+
+        def within() -> Tensor:
+            there = arcs_between(self._positions.spread(self._positions.within))
+            return there if scores.dim() == 3 else there[..., None]
+
+        self._scores = of_numbers(scores, within, "scores", lambda b, d, h, *_: f" for word {d + 1} on {h}")
 
     @property
     def lengths(self) -> Tensor:
@@ -132,35 +123,26 @@ class DependencyTree(Structure):
 
     # --- The template ------------------------------------------------------------------------------------------------
 
-    def _like(self, scores: Tensor, only: Tensor | None) -> Self:
-        trees = copy.copy(self)
-        trees._scores, trees._only = scores, only
-        return trees
-
     @property
     def _batch(self) -> int:
         return self._scores.shape[0]
 
     @property
-    def _potentials(self) -> tuple[Tensor, ...]:
-        return (self._scores,)
-
-    def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
-        return self._like(potentials[0], self._only)
+    def _lengths(self) -> tuple[Tensor, ...]:
+        return (self.lengths,)
 
     def _examples(self, index: Tensor) -> Self:
-        trees = self._like(self._scores[index], None if self._only is None else self._only[index])
-        trees._positions = self._positions.examples(index)
-        return trees
+        return self._with(_scores=self._scores[index], _positions=self._positions.examples(index))
 
-    @property
+    @cached_property
     def _parts(self) -> Arcs:
         """The scores of the words that count, these first, among the words and on the words."""
-        scores = self._scores if self._scores.dim() == 4 else self._scores[..., None]
-        index = self._positions.index
-        if index is not None:
-            nodes = torch.nn.functional.pad(index + 1, (1, 0))[:, None, :, None].expand_as(scores)
-            scores = self._positions.compact(scores).gather(2, nodes)
+        with torch.enable_grad():  # a maximum asks for it first without
+            scores = self._scores if self._scores.dim() == 4 else self._scores[..., None]
+            index = self._positions.index
+            if index is not None:
+                nodes = torch.nn.functional.pad(index + 1, (1, 0))[:, None, :, None].expand_as(scores)
+                scores = self._positions.compact(scores).gather(2, nodes)
         return Arcs(scores, self.lengths, self._single_root, self._projective)
 
     def _renumbered(self, arcs: Tensor, back: bool) -> Tensor:
@@ -214,45 +196,6 @@ class DependencyTree(Structure):
     def _strings(self, y: Tensor) -> list[list[int]]:
         return super()._strings(self.heads(y))
 
-    def _best(self, k: int) -> Found:
-        return native_engine.best(self._parts) if k == 1 else ranked(self._parts, native_engine.best, k)
-
-    def _draw(self, n: int, generator: torch.Generator | None) -> Found:
-        def shares(p: Arcs) -> Tensor:
-            with torch.enable_grad():
-                scores = p.scores.requires_grad_()
-                value = (native_engine if is_native(self.device) else torch_engine).log_partition(p)
-                found: tuple[Tensor, ...] = torch.autograd.grad(value[value > -math.inf].sum(), scores)
-            return found[0]
-
-        found = drawn_trees(self._parts, shares, n, generator)
-        return found._replace(exists=self.detach()._log_partition() > -math.inf)
-
-    def _log_partition(self) -> Tensor:
-        if is_native(self.device):
-            return native_engine.log_partition(self._parts)
-        return torch_engine.log_partition(self._parts)
-
-    def _single(self) -> Tensor | None:
-        return None if self._only is None else self._only[None]
-
-    def _check_same(self, other: Self) -> None:
-        super()._check_same(other)
-        mine, theirs = ((s._projective, s._single_root, s.lengths.tolist()) for s in (self, other))
-        if mine != theirs:
-            raise ValueError(f"other: got {other!r}, but wanted the trees of {self!r}, with its lengths")
-
-    def _expectation(self, other: Self) -> Tensor:
-        p, f = self._parts, other._parts
-        if is_native(self.device):
-            return native_engine.expectation(p, f)
-        own, theirs = (torch.where(p.within[..., None], wide(x.scores), 0) for x in (p, f))
-        terms = [(own, theirs, torch.arange(self._batch, device=self.device)[:, None, None, None])]
-        value = expectation(
-            lambda x: torch_engine.log_partition(p._replace(scores=x[0])), terms, own.new_zeros(len(own))
-        )
-        return value.to(self.dtype)
-
     # --- Losses and references ---------------------------------------------------------------------------------------
 
     def _reference(self, reference: Labels) -> Tensor:
@@ -265,14 +208,8 @@ class DependencyTree(Structure):
 
     def _costs(self, loss: Loss, arcs: Tensor) -> Tensor:
         """What each arc costs, in the shape of the scores."""
-        if not isinstance(loss, LocalLoss):
-            raise TypeError(
-                f"loss: got {loss!r}, which reads strings, but a DependencyTree writes none: wanted a sum over labels, "
-                "such as Hamming()"
-            )
-        check_over(loss, "labels", self)
         choices = self._scores.shape[2] * self.num_labels
-        costs = loss.costs_of(arcs, self.lengths, choices, self.dtype)
+        costs = check_over(loss, "labels", self).costs_of(arcs, self.lengths, choices, self.dtype)
         return self._positions.spread(costs).reshape(self._scores.shape)
 
     def augment(self, loss: Loss, reference: Labels, scale: float = 1.0) -> Self:
@@ -285,7 +222,7 @@ class DependencyTree(Structure):
             scale: a number; negative to subtract the loss.
         """
         check_scale(scale)
-        return self._like(self._scores + scale * self._costs(loss, self._reference(reference)), self._only)
+        return self._with(_scores=self._scores + scale * self._costs(loss, self._reference(reference)))
 
     def given(self, reference: Labels) -> Self:
         """The trees that agree with the reference wherever it is known (-100: unknown), scored as they were.
@@ -298,5 +235,4 @@ class DependencyTree(Structure):
             tensor([0., 0., 0., -inf])
         """
         arcs = self._reference(reference)
-        scores = self._scores.masked_fill(self._costs(Hamming(), arcs) > 0, -math.inf)
-        return self._like(scores, None)
+        return self._with(_scores=self._scores.masked_fill(self._costs(Hamming(), arcs) > 0, -math.inf))

@@ -1,6 +1,5 @@
 """Forest: the trees of any packed forest, such as a parser's chart; a lattice is the case of one tail."""
 
-import copy
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,19 +10,19 @@ import torch
 from torch import Tensor
 
 from structloss.kernels.forest import first_stray
-from structloss.losses import LocalLoss, Loss
+from structloss.losses import Loss
 from structloss.losses.references import Labels, as_padded
-from structloss.structures.base import Found, Strata, Structure
+from structloss.structures.base import Found, Scored, Strata
 from structloss.structures.checks import check_over, check_scale, check_shape
 from structloss.structures.engine import is_native
-from structloss.structures.graph.build import as_scores
-from structloss.structures.strata import best_at_each
-from structloss.structures.tensors import expectation, wide
+from structloss.structures.graph.build import as_rows, as_scores
+from structloss.structures.rows import Ints
+from structloss.structures.tensors import wide
 from structloss.structures.trees import forest_engine, forest_text
-from structloss.structures.trees.packed import Floats, Ints, build, with_values
+from structloss.structures.trees.packed import build
 
 
-class Forest(Structure):
+class Forest(Scored):
     r"""A batch of packed forests (hypergraphs), each with items and arcs of its own.
 
     An arc has a head, which is an item, and up to two tails, items too. The outputs are the trees of item 0: an arc of
@@ -106,28 +105,20 @@ class Forest(Structure):
 
     def with_scores(self, scores: Tensor | Sequence[Tensor]) -> Self:
         """The same forests with other scores for their arcs: nothing is sorted again."""
-        return self._like(as_scores(scores, self._forests.sizes))
+        return self._with(_scores=as_scores(scores, self._forests.sizes))
 
     def _sizes(self) -> dict[str, object]:
         return {"items": self._forests.num_items, "arcs": len(self._scores)}
 
     # --- The template ------------------------------------------------------------------------------------------------
 
-    def _like(self, scores: Tensor) -> Self:
-        forest = copy.copy(self)
-        forest._scores = scores
-        return forest
-
     @property
     def _batch(self) -> int:
         return len(self._forests.sizes)
 
     @property
-    def _potentials(self) -> tuple[Tensor, ...]:
-        return (self._scores,)
-
-    def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
-        return self._like(potentials[0])
+    def _owner(self) -> Tensor:
+        return self._forests.owner.to(self.device)
 
     @property
     def _offset(self) -> Tensor:
@@ -172,9 +163,7 @@ class Forest(Structure):
     def _expectation(self, other: Self) -> Tensor:
         if is_native(self.device):
             return forest_engine.expectation(self._forests, self._scores, other._scores)
-        terms = [(wide(self._scores), wide(other._scores), self._forests.owner.to(self.device))]
-        zeros = terms[0][0].new_zeros(self._batch)
-        return expectation(lambda x: self._like(x[0])._log_partition(), terms, zeros).to(self.dtype)
+        return super()._expectation(other)
 
     def _check_same(self, other: Self) -> None:
         mine, theirs = ((*s._forests.packed, s._forests.sizes) for s in (self, other))
@@ -201,15 +190,9 @@ class Forest(Structure):
 
     def _costs(self, loss: Loss, reference: Labels, dtype: torch.dtype) -> Tensor:
         """What each arc costs, (A,); what every tree costs is added to the arcs of its root."""
-        if not isinstance(loss, LocalLoss):
-            raise TypeError(
-                f"loss: got {loss!r}, which reads strings, but a {type(self).__name__} writes none: wanted a sum over "
-                "brackets, such as BracketErrors()"
-            )
-        check_over(loss, "brackets", self)
-        arcs, f = self._reference(reference), self._forests
-        costs = loss.costs_of(arcs, arcs.new_ones(len(arcs)), 1 + int(f.sizes.max(initial=0)), dtype)[:, 0]
-        owner = f.owner.to(self.device)
+        local, arcs, f = check_over(loss, "brackets", self), self._reference(reference), self._forests
+        costs = local.costs_of(arcs, arcs.new_ones(len(arcs)), 1 + int(f.sizes.max(initial=0)), dtype)[:, 0]
+        owner = self._owner
         own = costs[owner, torch.arange(len(owner), device=self.device) - self._offset[owner, 0]]
         at_root = torch.from_numpy(f.heads == f.packed.root[f.owner.numpy()]).to(self.device)
         return own + torch.where(at_root, costs[owner, -1], 0)
@@ -223,7 +206,7 @@ class Forest(Structure):
             scale: a number; negative to subtract the loss.
         """
         check_scale(scale)
-        return self._like(self._scores + scale * self._costs(loss, reference, self.dtype))
+        return self._with(_scores=self._scores + scale * self._costs(loss, reference, self.dtype))
 
     def given(self, reference: Labels) -> Self:
         """The trees that agree with the reference: where it has an arc of an item, they use no other arc of it.
@@ -240,45 +223,19 @@ class Forest(Structure):
         known[heads[number]] = True
         forbidden = known[heads]
         forbidden[number] = False
-        return self._like(self._scores.masked_fill(forbidden.to(self.device), -math.inf))
+        return self._with(_scores=self._scores.masked_fill(forbidden.to(self.device), -math.inf))
 
     def _strata(self, loss: Loss, reference: Labels) -> Strata:
-        return self.strata_of(self._costs(loss, reference, torch.float64).cpu().numpy())
-
-    def strata_of(self, costs: Floats) -> Strata:
-        """The best choices at each value of the sum of the costs (A,) of a tree's arcs.
-
-        Items are told apart by the values that the costs of their trees can have: with V of them V * V times the cost
-        of `argmax()`, and that in Python once.
-        """
-        made, origin, values, roots = with_values(self._forests, costs)
-        of_arcs = torch.from_numpy(origin).to(self.device)
-        trees, exists = forest_engine.best(made, self._scores[of_arcs].detach(), roots, 1, self._forests.longest)
-        trees = torch.where(trees >= 0, of_arcs[trees.clamp(min=0)], -1) if len(origin) else trees
-        there = exists[:, 0].cpu().numpy()
-        own = [x[there[: len(x), b]] for b, x in enumerate(values)]
-
-        def best(wanted: Any) -> Found:
-            choices, found = trees[0, 0].clone(), torch.zeros(self._batch, dtype=torch.bool, device=self.device)
-            for b, x in enumerate(values):
-                for v in np.flatnonzero(np.abs(x - wanted[b]) < 1e-8)[:1]:
-                    choices[b], found[b] = trees[v, 0, b], exists[v, 0, b]
-            return Found(choices[None], found[None])
-
-        return best_at_each(own, self._scores, best)
+        costs = self._costs(loss, reference, torch.float64).cpu().numpy()
+        return forest_engine.strata(self._forests, self._scores, costs)
 
 
 def _as_arcs(arcs: Sequence[Any]) -> list[Ints]:
     """(n_b, 3) of each example."""
-    rows = [np.asarray(a.cpu() if isinstance(a, Tensor) else a) for a in arcs]
+    rows = as_rows(arcs, "head, first tail, second tail")
     for b, a in enumerate(rows):
-        if a.size and (a.ndim != 2 or a.shape[1] != 3):
-            raise ValueError(f"arcs: arcs[{b}] has shape {a.shape}, but wanted (n, 3): head, first tail, second tail")
-        if a.size and not np.issubdtype(a.dtype, np.integer):
-            raise TypeError(f"arcs: arcs[{b}] has {a.dtype}, but wanted integers: head, first tail, second tail")
-        wrong = (a < [0, -1, -1]).any(1) if a.size else np.zeros(0, bool)
+        wrong = (a < [0, -1, -1]).any(1)
         if wrong.any():
             i = int(wrong.argmax())
             raise ValueError(f"arcs: arcs[{b}][{i}] is {a[i].tolist()}, but items are at least 0, or -1 for no tail")
-        rows[b] = np.ascontiguousarray(a.reshape(-1, 3), np.int64)
     return rows

@@ -13,11 +13,13 @@ from structloss.kernels import forest
 from structloss.kernels.types import Array
 from structloss.kernels.workers import run
 from structloss.structures import derivatives
-from structloss.structures.base import Found
+from structloss.structures.base import Found, Strata
 from structloss.structures.derivatives import Solve, as_array, known
 from structloss.structures.graph.torch_engine import logsumexp
+from structloss.structures.rows import Ints
+from structloss.structures.strata import best_at_each
 from structloss.structures.tensors import wide
-from structloss.structures.trees.packed import Forests, Ints
+from structloss.structures.trees.packed import Floats, Forests, with_values
 
 
 def _run(kernel: Any, f: Forests, passes: int, *args: Any) -> None:
@@ -83,3 +85,26 @@ def draw(f: Forests, scores: Tensor, n: int, generator: torch.Generator | None) 
     rest = uniforms.numpy(), trees.numpy(), exists.numpy()
     _run(forest.sample, f, 2 + n // 4, as_array(scores.detach().double().cpu()), *room, *rest)
     return Found(trees.to(scores.device), exists.to(scores.device))
+
+
+def strata(f: Forests, scores: Tensor, costs: Floats) -> Strata:
+    """The best trees (V, B, L) at each value of the sum of the costs (A,) of a tree's arcs.
+
+    Items are told apart by the values that the costs of their trees can have: with V of them V * V times the cost of
+    `best`, and that in Python once.
+    """
+    made, origin, values, roots = with_values(f, costs)
+    of_arcs = torch.from_numpy(origin).to(scores.device)
+    trees, exists = best(made, scores[of_arcs].detach(), roots, 1, f.longest)
+    trees = torch.where(trees >= 0, of_arcs[trees.clamp(min=0)], -1) if len(origin) else trees
+    there = exists[:, 0].cpu().numpy()
+    own = [x[there[: len(x), b]] for b, x in enumerate(values)]
+
+    def at_each(wanted: Floats) -> Found:
+        choices, found = trees[0, 0].clone(), torch.zeros_like(exists[0, 0])
+        for b, x in enumerate(values):
+            for v in np.flatnonzero(np.abs(x - wanted[b]) < 1e-8)[:1]:
+                choices[b], found[b] = trees[v, 0, b], exists[v, 0, b]
+        return Found(choices[None], found[None])
+
+    return best_at_each(own, scores, at_each)

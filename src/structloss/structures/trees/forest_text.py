@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from structloss.structures.trees.packed import Ints, heights
+from structloss.structures.rows import Ints
+from structloss.structures.trees.packed import heights
 from structloss.text import DataError, columns, numbered_lines
 
 _LARGEST = 1e30  # sums of larger ones may be no numbers in float32

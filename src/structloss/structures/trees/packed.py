@@ -11,8 +11,8 @@ from torch import Tensor
 
 from structloss.kernels.forest import Packed, largest
 from structloss.kernels.topological import arrange
+from structloss.structures.rows import Ints, begins
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _MOST_ARCS = 1_000_000  # of a tree
@@ -102,11 +102,6 @@ def heights(arcs: Ints, items: int) -> tuple[Ints, int]:
     height, everything = np.empty(items, np.int64), np.arange(items)
     loop = int(arrange(arcs[:, 1:][there], arcs[number, 0], everything, np.ones(items, np.bool_), height))
     return height, int(number[loop]) if loop >= 0 else -1
-
-
-def begins(counts: NDArray[np.int64]) -> Ints:
-    """Where each of so many things begins, and where the last one ends."""
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
 def with_values(f: Forests, costs: Floats) -> tuple[Forests, Ints, list[Floats], Ints]:

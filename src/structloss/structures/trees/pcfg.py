@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -76,24 +77,18 @@ class PCFG(SpanTrees):
         self._of_rules, self._roots = at_least_float32(rules), at_least_float32(roots)
         own = at_least_float32(torch.where(within, preterminals, 0))
         padded = torch.nn.functional.pad(own, (N, 0))  # (B, T, K)
-        self._spans = torch.where(torch.eye(T, dtype=torch.bool, device=own.device)[:, :, None], padded[:, :, None], 0)
+        self._scores = torch.where(torch.eye(T, dtype=torch.bool, device=own.device)[:, :, None], padded[:, :, None], 0)
 
     def _sizes(self) -> dict[str, object]:
-        return {"words": self._spans.shape[1], "nonterminals": len(self._roots), "symbols": self.num_labels}
+        return {"words": self._scores.shape[1], "nonterminals": len(self._roots), "symbols": self.num_labels}
 
     @property
     def _potentials(self) -> tuple[Tensor, ...]:
-        return self._of_rules, self._spans, self._roots
+        return self._of_rules, self._scores, self._roots
 
-    def _with_potentials(self, potentials: tuple[Tensor, ...]) -> "PCFG":
-        grammar = self._like(potentials[1])
-        grammar._of_rules, grammar._roots = potentials[0], potentials[2]
-        return grammar
-
-    def _examples(self, index: Tensor) -> "PCFG":
-        grammar = self._like(self._spans[index])
-        grammar.lengths = self.lengths[index]
-        return grammar
+    def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
+        rules, scores, roots = potentials
+        return self._with(_of_rules=rules, _scores=scores, _roots=roots)
 
     @property
     def _rules(self) -> Tensor:
@@ -102,15 +97,10 @@ class PCFG(SpanTrees):
     @property
     def _chart(self) -> Chart:
         parts = self.num_labels - len(self._roots)
-        return of_grammar(tuple(self.lengths.tolist()), self._spans.shape[1], self.num_labels, parts)
-
-    def _check_same(self, other: "PCFG") -> None:
-        super()._check_same(other)
-        if (self.lengths != other.lengths).any():
-            raise ValueError("other: got other lengths, but two structures are compared over the same outputs")
+        return of_grammar(tuple(self.lengths.tolist()), self._scores.shape[1], self.num_labels, parts)
 
     def _score(self, choices: Tensor) -> Tensor:
-        symbols, width, inner = self.num_labels, self._spans.shape[1], len(self._roots)
+        symbols, width, inner = self.num_labels, self._scores.shape[1], len(self._roots)
         used = torch.full((*choices.shape[:2], width + 1), -1, dtype=torch.int64)
         for place, row in enumerate(choices.flatten(0, 1).tolist()):
             stack: list[int] = []
@@ -130,12 +120,12 @@ class PCFG(SpanTrees):
                 found[0] = inner * symbols**2 + stack[0] if stack[0] < inner else -2
         used = used.to(self.device)
         forbidden = (used == -2).any(2) | ((choices < 0).all(2) & (self.lengths > 0))
-        spans = self._spans.flatten(1).expand(len(choices), -1, -1)
+        spans = self._scores.flatten(1).expand(len(choices), -1, -1)
         value = torch.where(used >= 0, self._rules.double()[used.clamp(min=0)], 0).sum(2)
         if choices.shape[2]:
             own = torch.where(choices >= 0, spans.gather(2, choices.clamp(min=0)), 0)
             value = value + own.double().sum(2)
-        return torch.where(forbidden | (value == -math.inf), -math.inf, value).to(self._spans.dtype)
+        return torch.where(forbidden | (value == -math.inf), -math.inf, value).to(self._scores.dtype)
 
     def _best(self, k: int) -> Found:
         return self._ranked(k)
@@ -143,5 +133,5 @@ class PCFG(SpanTrees):
     def _log_partition(self) -> Tensor:
         return self._forest._log_partition()
 
-    def _expectation(self, other: "PCFG") -> Tensor:
+    def _expectation(self, other: Self) -> Tensor:
         return self._forest._expectation(other._forest)

@@ -65,13 +65,20 @@ def _best_trees(scores: NDArray[np.float64], p: Arcs, best: Callable[[Arcs], Fou
     return found
 
 
-def drawn_trees(p: Arcs, shares: Callable[[Arcs], Tensor], n: int, generator: torch.Generator | None) -> Found:
+def drawn_trees(p: Arcs, log_partition: Callable[[Arcs], Tensor], n: int, generator: torch.Generator | None) -> Found:
     """n trees (n, B, T) drawn by exp(score) / Z, word after word by the marginals of the trees that are left.
 
     Cost T times that of the marginals (B, T, T + 1, R) of a batch of n * B.
     """
     batch, width, _, labels = p.scores.shape
     device = p.scores.device
+
+    def shares(p: Arcs) -> Tensor:
+        with torch.enable_grad():
+            value = log_partition(p._replace(scores=p.scores.requires_grad_()))
+            found: tuple[Tensor, ...] = torch.autograd.grad(value[value > -math.inf].sum(), p.scores)
+        return found[0]
+
     uniforms = torch.rand((n, batch, width), generator=generator, dtype=torch.float64, device=device).flatten(0, 1)
     scores = p.scores.detach().double().flatten(2).repeat(n, 1, 1)  # (n * B, T, (T + 1) * R)
     left, chosen = p._replace(lengths=p.lengths.repeat(n)), torch.full((n * batch, width), -1, device=device)
@@ -84,4 +91,4 @@ def drawn_trees(p: Arcs, shares: Callable[[Arcs], Tensor], n: int, generator: to
         chosen[:, d] = torch.where(here, arc, -1)
         others = torch.arange(share.shape[1], device=device) != arc[:, None]
         scores[:, d] = scores[:, d].masked_fill(others & here[:, None], -math.inf)
-    return Found(chosen.reshape(n, batch, width), chosen.new_zeros(batch, dtype=torch.bool))
+    return Found(chosen.reshape(n, batch, width), log_partition(p) > -math.inf)

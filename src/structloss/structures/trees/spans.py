@@ -1,6 +1,5 @@
 """What is common to structures whose outputs are binary trees of labelled spans."""
 
-import copy
 import math
 from abc import abstractmethod
 from typing import Any, Self
@@ -9,15 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structloss.losses import LocalLoss, Loss
+from structloss.losses import Loss
 from structloss.losses.references import as_padded
-from structloss.structures.base import Found, Strata, Structure
+from structloss.structures.base import Found, Scored, Strata
 from structloss.structures.checks import check_over, check_scale, check_shape
+from structloss.structures.trees import forest_engine
 from structloss.structures.trees.charts import Chart
 from structloss.structures.trees.forest import Forest
 
 
-class SpanTrees(Structure):
+class SpanTrees(Scored):
     """Binary trees over T words, whose spans have one of K labels.
 
     A span from word i to word j, both included and counted from 0, with label k is one number, (i * T + j) * K + k: a
@@ -26,7 +26,7 @@ class SpanTrees(Structure):
 
     _only_native = frozenset(("argmax", "topk", "sample"))
 
-    _spans: Tensor  # (B, T, T, K), what each bracket scores
+    _scores: Tensor  # (B, T, T, K), of each bracket
     lengths: Tensor  # (B,)
 
     @property
@@ -37,29 +37,31 @@ class SpanTrees(Structure):
     @property
     def _rules(self) -> Tensor:
         """What the arcs of the chart score besides their brackets, flat."""
-        return self._spans.new_zeros(1)
-
-    def _like(self, spans: Tensor) -> Self:
-        trees = copy.copy(self)
-        trees._spans = spans
-        return trees
+        return self._scores.new_zeros(1)
 
     @property
     def num_labels(self) -> int:
         """How many labels a span may have, K."""
-        return self._spans.shape[3]
+        return self._scores.shape[3]
 
     @property
     def _batch(self) -> int:
-        return self._spans.shape[0]
+        return self._scores.shape[0]
+
+    @property
+    def _lengths(self) -> tuple[Tensor, ...]:
+        return (self.lengths,)
+
+    def _examples(self, index: Tensor) -> Self:
+        return self._with(_scores=self._scores[index], lengths=self.lengths[index])
 
     @property
     def _width(self) -> int:
-        return max(0, 2 * self._spans.shape[1] - 1)
+        return max(0, 2 * self._scores.shape[1] - 1)
 
     def brackets(self, y: Tensor) -> Tensor:
         """The first word, the last word and the label of each bracket of outputs (..., 2T - 1, 3); -1: none."""
-        width, labels = self._spans.shape[2:]
+        width, labels = self._scores.shape[2:]
         found = torch.stack([y // (width * labels), y // labels % width, y % labels], -1)
         return torch.where(y[..., None] >= 0, found, -1)
 
@@ -72,7 +74,7 @@ class SpanTrees(Structure):
     def _forest(self) -> Forest:
         """The same trees as a Forest."""
         chart = self._chart
-        flat, rules = self._spans.flatten(), self._rules
+        flat, rules = self._scores.flatten(), self._rules
         total = flat.new_zeros(len(chart.span))
         for values, place in ((flat, chart.span), (rules, chart.rule)):
             index = torch.from_numpy(place).to(self.device)
@@ -85,7 +87,7 @@ class SpanTrees(Structure):
     def _read(self, arcs: Tensor) -> Tensor:
         """The brackets (n, B, 2T - 1) that trees of the chart (n, B, L) write."""
         example, place = (
-            self._spans[0].numel() if self._batch else 1,
+            self._scores[0].numel() if self._batch else 1,
             torch.from_numpy(self._chart.span).to(arcs.device),
         )
         codes = torch.where(arcs >= 0, place[arcs.clamp(min=0)], -1) if len(place) else arcs
@@ -105,14 +107,14 @@ class SpanTrees(Structure):
     def _strata(self, loss: Loss, reference: Any) -> Strata:
         costs, place = self._costs(loss, reference, torch.float64).flatten(), torch.from_numpy(self._chart.span)
         own = torch.where(place >= 0, costs.cpu()[place.clamp(min=0)], 0) if len(costs) else torch.zeros(len(place))
-        found = self._forest.strata_of(own.double().numpy())
+        found = forest_engine.strata(self._chart.forests, self._forest.scores, own.double().numpy())
         return found._replace(outputs=self._read(found.outputs))
 
     # --- Outputs and references --------------------------------------------------------------------------------------
 
     def _choices(self, y: Tensor, name: str) -> Tensor:
         check_shape(y, (self._batch, self._width), name)
-        lengths, labels, width = self.lengths.tolist(), self.num_labels, self._spans.shape[1]
+        lengths, labels, width = self.lengths.tolist(), self.num_labels, self._scores.shape[1]
         for i, b in np.ndindex(y.shape[0], self._batch):
             row = y[i, b].tolist()
             if set(row) != {-1} and not _is_tree(row, lengths[b], width, labels):
@@ -121,9 +123,6 @@ class SpanTrees(Structure):
                     f"{lengths[b]} words of example {b}, each before those inside it, from left to right, and then -1"
                 )
         return y
-
-    def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
-        return torch.where(exists[:, :, None], choices, -1)
 
     def _reference(self, reference: Any) -> list[list[tuple[int, int, int]]]:
         """The brackets of each example."""
@@ -151,21 +150,16 @@ class SpanTrees(Structure):
 
     def _costs(self, loss: Loss, reference: Any, dtype: torch.dtype) -> Tensor:
         """What each bracket costs, (B, T, T, K); what every tree costs is added to the span of all words."""
-        if not isinstance(loss, LocalLoss):
-            raise TypeError(
-                f"loss: got {loss!r}, which reads strings, but a {type(self).__name__} writes none: wanted a sum over "
-                "brackets, such as BracketErrors()"
-            )
-        check_over(loss, "brackets", self)
-        width, labels = self._spans.shape[2:]
+        local = check_over(loss, "brackets", self)
+        width, labels = self._scores.shape[2:]
         rows = self._reference(reference)
         if any(k < 0 for row in rows for _, _, k in row):
             raise ValueError(f"reference: got a bracket whose label is unknown, but {loss!r} compares labels")
         codes, _ = as_padded(
             [[(i * width + j) * labels + k for i, j, k in row] for row in rows], "reference", self.device
         )
-        costs = loss.costs_of(codes, torch.ones_like(self.lengths), width * width * labels + 1, dtype)[:, 0]
-        own, last = costs[:, :-1].reshape(self._spans.shape), (self.lengths - 1).clamp(min=0)
+        costs = local.costs_of(codes, torch.ones_like(self.lengths), width * width * labels + 1, dtype)[:, 0]
+        own, last = costs[:, :-1].reshape(self._scores.shape), (self.lengths - 1).clamp(min=0)
         if not width:
             return own
         whole = torch.zeros_like(own[..., 0])
@@ -182,7 +176,7 @@ class SpanTrees(Structure):
             scale: a number; negative to subtract the loss.
         """
         check_scale(scale)
-        return self._like(self._spans + scale * self._costs(loss, reference, self.dtype))
+        return self._with(_scores=self._scores + scale * self._costs(loss, reference, self.dtype))
 
     def given(self, reference: Any) -> Self:
         """The trees that have all brackets of the reference, scored as they were. A label of -100 is unknown.
@@ -193,15 +187,15 @@ class SpanTrees(Structure):
             >>> trees.given([[(0, 2, 0)]]).log_partition().exp(), trees.log_partition().exp()
             (tensor([2.]), tensor([5.]))
         """
-        rows, width = self._reference(reference), self._spans.shape[1]
+        rows, width = self._reference(reference), self._scores.shape[1]
         i, j = np.arange(width)[:, None], np.arange(width)
-        forbidden = np.zeros(self._spans.shape, np.bool_)
+        forbidden = np.zeros(self._scores.shape, np.bool_)
         for b, row in enumerate(rows):
             for begin, end, label in row:
                 crossing = ((i < begin) & (begin <= j) & (j < end)) | ((begin < i) & (i <= end) & (end < j))
                 forbidden[b] |= crossing[..., None]
                 forbidden[b, begin, end] |= (np.arange(self.num_labels) != label) & (label >= 0)
-        return self._like(self._spans.masked_fill(torch.from_numpy(forbidden).to(self.device), -math.inf))
+        return self._with(_scores=self._scores.masked_fill(torch.from_numpy(forbidden).to(self.device), -math.inf))
 
 
 def _is_tree(row: list[int], n: int, width: int, labels: int) -> bool:

@@ -1,19 +1,30 @@
-"""Sums over trees in tensor operations: any device, derivatives of any order, the recursions of the kernels."""
+"""Trees in tensor operations: sums on any device, derivatives of any order, the recursions of the kernels."""
 
 import math
 
 import torch
 from torch import Tensor
 
+from structloss.structures.base import Found
 from structloss.structures.tensors import logsumexp, wide
-from structloss.structures.trees.parts import Arcs
+from structloss.structures.trees.native_engine import best as best  # searches are compiled, on the CPU
+from structloss.structures.trees.parts import Arcs, Spans
+from structloss.structures.trees.search import drawn_trees
 
 
-def log_partition(p: Arcs) -> Tensor:
+def log_partition(p: Arcs | Spans) -> Tensor:
     """log Z, (B,)."""
-    arcs = logsumexp(torch.where(p.within[..., None], wide(p.scores), -math.inf), 3)  # (B, T, T + 1)
-    value = (_projective if p.projective else _eliminated)(arcs, p.lengths, p.single_root)
+    scores = logsumexp(torch.where(p.within[..., None], wide(p.scores), -math.inf), 3)  # (B, T, T + 1) or (B, T, T)
+    if isinstance(p, Spans):
+        value = _spans(scores, p.lengths)
+    else:
+        value = (_projective if p.projective else _eliminated)(scores, p.lengths, p.single_root)
     return value.to(p.scores.dtype)
+
+
+def draw(p: Arcs, n: int, generator: torch.Generator | None) -> Found:
+    """The arcs of n trees (n, B, T), drawn by exp(score) / Z, and whether there is any (B,)."""
+    return drawn_trees(p, log_partition, n, generator)
 
 
 def _projective(arcs: Tensor, lengths: Tensor, single_root: bool) -> Tensor:
@@ -67,9 +78,8 @@ def _plus(x: Tensor, y: Tensor) -> Tensor:
     return logsumexp(torch.stack([x, y]), 0)
 
 
-def spans_log_partition(scores: Tensor, lengths: Tensor, within: Tensor) -> Tensor:
-    """log Z, (B,), of binary trees with scores (B, T, T, K); see `kernels.cky`. spans[w][:, i] is span(i, i + w)."""
-    totals = logsumexp(torch.where(within[..., None], wide(scores), -math.inf), 3)
+def _spans(totals: Tensor, lengths: Tensor) -> Tensor:
+    """The charts of binary trees; see `kernels.cky`. spans[w][:, i] is span(i, i + w)."""
     size = totals.shape[1]
     spans: list[Tensor] = []
     for w in range(size):
@@ -78,4 +88,4 @@ def spans_log_partition(scores: Tensor, lengths: Tensor, within: Tensor) -> Tens
         whole = label + logsumexp(torch.stack(parts), 0) if w else label
         spans.append(torch.where(whole > -math.inf, whole, -math.inf))  # with zero gradient
     firsts = torch.stack([totals.new_zeros(len(totals)), *(x[:, 0] for x in spans)], 1)
-    return firsts.gather(1, lengths[:, None])[:, 0].to(scores.dtype)
+    return firsts.gather(1, lengths[:, None])[:, 0]

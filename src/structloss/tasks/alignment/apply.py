@@ -1,9 +1,9 @@
 """Align recordings with a trained model: one file, or many in parallel, where one that fails stops no other."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -13,8 +13,7 @@ from structloss.tasks.alignment.frontend import features, seconds_of
 from structloss.tasks.alignment.segments import Segments
 from structloss.tasks.alignment.task import Aligner, Alignment
 from structloss.tasks.alignment.utterance import Utterance
-from structloss.training.directory import load
-from structloss.training.processes import Processes
+from structloss.training.directory import checksum_of, load
 from structloss.training.task import DataError, Example
 
 
@@ -25,15 +24,6 @@ class Job:
     audio: Path
     transcript: Path
     out: Path
-
-
-@dataclass(frozen=True)
-class Done:
-    """How long a recording is, or what was wrong with it."""
-
-    job: Job
-    seconds: float = 0.0
-    error: str = ""
 
 
 def read_model(folder: Path) -> Aligner:
@@ -86,39 +76,16 @@ def jobs_of(recording: Path, transcript: Path, out: Path) -> list[Job]:
     return jobs
 
 
-_model: Aligner  # of a worker
+@lru_cache(maxsize=2)
+def _loaded(folder: Path, checksum: str) -> Aligner:
+    """The aligner of a directory, read once in a process that aligns many recordings."""
+    return read_model(folder)
 
 
-def _start(folder: Path) -> None:
-    global _model
-    torch.set_num_threads(1)
-    _model = read_model(folder)
-
-
-def _work(_: Callable[[Any], None], job: Job) -> Done:
-    return _align(job)
-
-
-def _align(job: Job) -> Done:
-    try:
-        job.out.parent.mkdir(parents=True, exist_ok=True)
-        check_output(job.out, job.audio, job.transcript)
-        segments = align(_model, job.audio, phones_in(job.transcript))
-        transcripts.write(job.out, segments)
-    except (ValueError, OSError) as error:
-        return Done(job, error=str(error))
-    return Done(job, segments.duration)
-
-
-def align_all(folder: Path, todo: Sequence[Job], processes: int) -> Iterator[Done]:
-    """Align with the model of a directory, so many recordings at a time, in the order they are ready."""
-    if len(todo) == 1 or processes == 1:
-        _start(folder)
-        yield from map(_align, todo)
-        return
-    read_model(folder)  # what is wrong with it is said here, and not by every worker
-    with Processes(processes, _start, (folder,)) as pool:
-        for job in todo:
-            pool.submit(job.audio, _work, job)
-        for told in pool.told():
-            yield told.value
+def align_file(folder: Path, job: Job) -> float:
+    """Align one recording with the model of a directory, and write its transcript; how many seconds it has."""
+    job.out.parent.mkdir(parents=True, exist_ok=True)
+    check_output(job.out, job.audio, job.transcript)
+    segments = align(_loaded(folder, checksum_of(folder)), job.audio, phones_in(job.transcript))
+    transcripts.write(job.out, segments)
+    return segments.duration
