@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 STAMP := $(VENV)/.installed
-EXTRAS := train,sklearn,speech,fst,graph,bench,docs,dev
+EXTRAS := train,sklearn,speech,fst,graph,triton,bench,docs,dev
 CONSTRAINTS ?= constraints.txt
 # Another torch than the constraints', as in TORCH='torch==2.6.*' CONSTRAINTS=/dev/null.
 TORCH ?=
@@ -14,10 +14,10 @@ TEST_PROCESSES ?= auto
 PYTEST_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test slow lint bench docs wheel clean
+.PHONY: help venv demo test slow gpu-check lint bench docs wheel clean
 
 help: ## Say what can be made.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(STAMP) ## Make .venv with everything that tests, benchmarks and documentation use.
 
@@ -37,6 +37,9 @@ test: $(STAMP) ## Run the tests and the examples in docstrings.
 
 slow: $(STAMP) ## Run the slow tests: examples, reproductions, every combination of the structures' suite.
 	$(BIN)/python -m pytest -m slow -n $(TEST_PROCESSES) --maxprocesses 4 $(PYTEST_FLAGS)
+
+gpu-check: $(STAMP) ## Check the kernels for GPUs without one: interpreted, and compiled.
+	$(BIN)/python -m structloss.gpu
 
 lint: $(STAMP) ## Check style and types.
 	$(BIN)/ruff check .

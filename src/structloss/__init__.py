@@ -27,7 +27,9 @@ from structloss.structures import (
     SemiMarkov,
     Strata,
     Structure,
+    enable_triton,
     engine,
+    engine_info,
     iob_transitions,
 )
 
@@ -58,7 +60,9 @@ __all__ = [
     "TooManyStatesError",
     "Transducer",
     "__version__",
+    "enable_triton",
     "engine",
+    "engine_info",
     "iob_transitions",
     "mbr",
 ]

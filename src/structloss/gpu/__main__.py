@@ -1,4 +1,4 @@
-"""`python -m structloss.gpu`: both tables of a machine without a GPU, and 1 as its status if anything in them is wrong."""
+"""`python -m structloss.gpu`: both tables of a machine without a GPU, and status 1 if anything in them is wrong."""
 
 import os
 import subprocess

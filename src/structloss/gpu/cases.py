@@ -1,4 +1,4 @@
-"""Small structures whose outputs can all be listed, with scores by their definition: what an engine is checked against."""
+"""Small structures whose outputs can all be listed, with scores by their definition: what engines are checked with."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -32,9 +32,7 @@ class Case(NamedTuple):
 
     def scores(self, potentials: Potentials) -> list[Tensor]:
         """Of each example's outputs, in float64."""
-        return [
-            torch.stack([self.score(potentials, b, y) for y in outputs]) for b, outputs in enumerate(self.outputs)
-        ]
+        return [torch.stack([self.score(potentials, b, y) for y in outputs]) for b, outputs in enumerate(self.outputs)]
 
 
 def distance(a: Sequence[int], b: Sequence[int]) -> float:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from structloss.gpu.cases import CAP, LENGTHS, REFERENCES, Case, cases, potentials_of
+from structloss.gpu.cases import CAP, REFERENCES, Case, cases, potentials_of
 from structloss.losses import EditDistance
-from structloss.structures import CTC, Structure
+from structloss.structures import Structure
 from structloss.structures.engine import engine
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16)
@@ -80,9 +80,7 @@ def _weighed(values: Tensor) -> Tensor:
     return (torch.where(values.detach().isfinite(), values, 0) * weights).sum()
 
 
-def _valued(
-    row: _Row, case: Case, found: Tensor, wanted: Tensor, leaves: list[Tensor], exact: list[Tensor]
-) -> None:
+def _valued(row: _Row, case: Case, found: Tensor, wanted: Tensor, leaves: list[Tensor], exact: list[Tensor]) -> None:
     """Values, and gradients in what they were made of."""
     row.values = max(row.values, row.compare(found, wanted))
     mine = torch.autograd.grad(_weighed(found), leaves, allow_unused=True)

@@ -1,7 +1,7 @@
 """Every kernel compiled for several GPUs, on a machine without one: registers, spills and shared memory of each.
 
-What is compiled are the launches that operations make, listed as they would be made (`kernels.triton.launching`), in a process
-that does not interpret. Nothing is run.
+What is compiled are the launches that operations make, listed as they would be made (`kernels.triton.launching`), in a
+process that does not interpret. Nothing is run.
 """
 
 import re

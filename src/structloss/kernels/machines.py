@@ -112,8 +112,8 @@ def compose(
 def turned(next_state: Ints, sizes: Ints, classes: int, before: Ints, before_begin: Ints, degrees: Ints) -> None:
     """The arcs of a machine by where they lead: before[before_begin[p]: before_begin[p + 1]], the states they leave.
 
-    next_state: of state s and class c of level t, entry begin(t) + c * sizes[t] + s. The place p of class c and state s'
-    of level t + 1 is (places of the levels before) + c * sizes[t + 1] + s'; degrees[t] is the most arcs of a place.
+    next_state: of state s and class c of level t, entry begin(t) + c * sizes[t] + s. The place p of class c and state
+    s' of level t + 1 is (places of the levels before) + c * sizes[t + 1] + s'; degrees[t] is the most arcs of a place.
     """
     arc, place, filled = 0, 0, np.zeros(classes * sizes.max(), np.int64)
     for t in range(sizes.shape[0] - 1):

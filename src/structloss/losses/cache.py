@@ -142,9 +142,7 @@ def cache_info() -> CacheInfo:
         >>> sl.cache_info().machines
         1
     """
-    return CACHE.info()._replace(
-        device_machines=len(MOVED), device_bytes=MOVED.num_bytes, device_limit=MOVED.limit
-    )
+    return CACHE.info()._replace(device_machines=len(MOVED), device_bytes=MOVED.num_bytes, device_limit=MOVED.limit)
 
 
 def clear_cache() -> None:

@@ -7,7 +7,8 @@ from structloss.structures.chain.chain import Chain
 from structloss.structures.chain.ctc import CTC
 from structloss.structures.chain.layer import ChainLayer
 from structloss.structures.chain.recurrent import RecurrentLayer
-from structloss.structures.engine import engine
+from structloss.structures.engine import enable_triton, engine
+from structloss.structures.engine_info import engine_info
 from structloss.structures.factor_graph.builder import FactorGraphBuilder
 from structloss.structures.factor_graph.factor_graph import FactorGraph
 from structloss.structures.factor_graph.relaxation import Certificate
@@ -40,6 +41,8 @@ __all__ = [
     "SemiMarkov",
     "Strata",
     "Structure",
+    "enable_triton",
     "engine",
+    "engine_info",
     "iob_transitions",
 ]

@@ -67,6 +67,8 @@ class Structure(ABC):
     """
 
     _output_axes: ClassVar[int] = 1  # of one output
+    _only_native: ClassVar[frozenset[str]] = frozenset()  # operations that are so whatever engine is asked for
+    _on_triton: frozenset[str] = frozenset()  # operations that the Triton engine has kernels for
     _made: ClassVar[tuple[str, ...]] = ()  # attributes that are made of the others when they are first asked for
     _only: Tensor | None = None  # the choices (B, ...) of the one output that is left, where a reference says all of it
 

@@ -26,9 +26,9 @@ class engine:
     """Force one engine inside a `with` block; outside, the device decides (CPU: native, any other: torch).
 
     `"native"`: compiled kernels for CPU tensors, values and first derivatives. `"torch"`: the same recursions in tensor
-    operations, on any device and with derivatives of any order. `"triton"`: kernels for CUDA and ROCm tensors, values and
-    first derivatives, which `enable_triton` makes the choice there; what they do not cover the torch engine does, and
-    `engine_info` says. All give the same numbers.
+    operations, on any device and with derivatives of any order. `"triton"`: kernels for CUDA and ROCm tensors, values
+    and first derivatives, which `enable_triton` makes the choice there; what they do not cover the torch engine does,
+    and `engine_info` says. All give the same numbers.
 
     Example:
         >>> import torch, structloss as sl
@@ -84,8 +84,8 @@ def engine_of(device: torch.device) -> Name:
         )
     if forced == "triton" and device.type != "cuda" and not (device.type == "cpu" and _interpreted()):
         raise ValueError(
-            f'engine: "triton" is forced, but the potentials are on {device}; it wants CUDA or ROCm tensors, or Triton\'s '
-            "interpreter: set TRITON_INTERPRET=1 before Python starts, which is for tests"
+            f'engine: "triton" is forced, but the potentials are on {device}; it wants CUDA or ROCm tensors, or '
+            "Triton's interpreter: set TRITON_INTERPRET=1 before Python starts, which is for tests"
         )
     if forced is not None:
         return forced

@@ -1,7 +1,8 @@
 """Sums of exponentials with derivatives along: what all kernels for GPUs add up with.
 
-With every number x goes dx, its derivative in one direction, where DUAL says so; else dx is x and nobody looks. What weighs
-nothing adds nothing, whatever its derivative; a derivative of -inf says that something with weight is forbidden there.
+With every number x goes dx, its derivative in one direction, where DUAL says so; else dx is x and nobody looks. What
+weighs nothing adds nothing, whatever its derivative; a derivative of -inf says that something with weight is forbidden
+there.
 """
 
 import triton

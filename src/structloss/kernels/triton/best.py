@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from structloss.kernels.triton.chain import ahead_of, begin_at_end, level, rows_at, table_at
+from structloss.kernels.triton.levels import ahead_of, begin_at_end, level, rows_at, table_at
 
 
 @triton.jit
@@ -15,8 +15,8 @@ def best(
 ):  # fmt: skip
     """The best labels (B, T), the lexicographically smallest of equals, and their score (B,); NaN where one matters.
 
-    Backward, so that of equals the smallest label goes first; via (B, T, S * H) is the label by which each state goes on.
-    room: (B, S * (H + R * K)) of the caller's, float64. Labels beyond a length are as they were.
+    Backward, so that of equals the smallest label goes first; via (B, T, S * H) is the label by which each state goes
+    on. room: (B, S * (H + R * K)) of the caller's, float64. Labels beyond a length are as they were.
     """
     b = tl.program_id(0).to(tl.int64)
     length = tl.load(lengths + b).to(tl.int32)

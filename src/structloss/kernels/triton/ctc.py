@@ -1,7 +1,7 @@
 """CTC on a GPU: sums over the paths that write one string, and the probability of each label at each frame.
 
-The string has a blank before, between and after its labels: J positions, and `leaps` says whether a path may come to one
-from two before. All positions of a frame are one vector; alpha[t, j] has frame t's score, beta[t, j] has not.
+The string has a blank before, between and after its labels: J positions, and `leaps` says whether a path may come to
+one from two before. All positions of a frame are one vector; alpha[t, j] has frame t's score, beta[t, j] has not.
 """
 
 import triton
@@ -16,8 +16,8 @@ def align(
 ):  # fmt: skip
     """value (B,) = log of the sum over paths of exp(score); alphas, betas (B, T, J), each relative to its frame before.
 
-    scores (B, T, C); positions, leaps (B, J); counts (B,), how many positions there are, 0 where no path writes it. Program
-    (b, 0) goes backward and has the value, program (b, 1) forward.
+    scores (B, T, C); positions, leaps (B, J); counts (B,), how many positions there are, 0 where no path writes it.
+    Program (b, 0) goes backward and has the value, program (b, 1) forward.
     """
     b = tl.program_id(0).to(tl.int64)
     length, count = tl.load(lengths + b).to(tl.int32), tl.load(counts + b)

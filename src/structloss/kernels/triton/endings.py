@@ -1,20 +1,23 @@
-"""CTC times a loss machine that reads what paths write, on a GPU, at the price T * S * C: the label before is summed out.
+"""CTC times a loss machine that reads what paths write, on a GPU, in T * S * C: the label before is summed out.
 
-A path is in machine state s with c the label of its last frame (at first the blank). A frame's blank keeps s and makes c the
-blank; its label c again keeps both; any other label y leads to next(s, y), whatever other label came before:
+A path is in machine state s with c the label of its last frame (at first the blank). A frame's blank keeps s and makes
+c the blank; its label c again keeps both; any other label y leads to next(s, y), whatever other label came before:
 
     beta[s, c]   = log( sum_{y not c, not blank} p(y) beta[next(s, y), y] + p(blank) beta[s, blank] + p(c) beta[s, c] )
-    alpha[s, y]' = p(y) (sum_{next(s', y) = s} sum_{c not y} alpha[s', c] + alpha[s, y]);  alpha[s, blank]' = p(blank) sum_c
+    alpha[s, y]' = p(y) (sum_{next(s', y) = s} sum_{c not y} alpha[s', c] + alpha[s, y])
+    alpha[s, blank]' = p(blank) sum_c alpha[s, c]
 
 Sums over all but one label are taken from the sum of all, but for the largest, whose others are added up. The tables of
-`turned` say which states lead to a place (y, s). Everything is in logarithms, relative to the largest of the level before.
+`turned` say which states lead to a place (y, s). Everything is in logarithms, relative to the largest of the level
+before.
 """
 
 import triton
 import triton.language as tl
 
 from structloss.kernels.triton.arithmetic import above, add, finish, highest, start
-from structloss.kernels.triton.chain import copy, total_of
+from structloss.kernels.triton.chain import total_of
+from structloss.kernels.triton.levels import copy
 
 
 @triton.jit
@@ -40,9 +43,7 @@ def both(x, y):
 
 
 @triton.jit
-def back(
-    row, next_state, there, shift, out, states, C, blank, KIND: tl.constexpr, SB: tl.constexpr, CB: tl.constexpr
-):
+def back(row, next_state, there, shift, out, states, C, blank, KIND: tl.constexpr, SB: tl.constexpr, CB: tl.constexpr):
     """out = beta before a frame whose scores are `row`, from `there`, that after it. Returns the largest."""
     top = tl.full([], -float("inf"), KIND)
     c = tl.arange(0, CB)[None, :]
@@ -158,8 +159,8 @@ def scan(
             leave(first, middle, states, C, blank, SB, CB)
             tl.debug_barrier()
             shift = on(
-                scores + (b * T + t) * C, before + origin * C, before_begin + origin * C + b, first, middle, shift, first,
-                states, C, blank, tl.load(degrees + b), KIND, SB, CB,
+                scores + (b * T + t) * C, before + origin * C, before_begin + origin * C + b, first, middle, shift,
+                first, states, C, blank, tl.load(degrees + b), KIND, SB, CB,
             )  # fmt: skip
             tl.debug_barrier()
 

@@ -10,8 +10,8 @@ import torch
 def options(backend: str) -> dict[str, Any]:
     """What kernels are compiled with. Levels follow each other: there is nothing to load ahead, so there is one stage.
 
-    On "cuda" a thread may have all registers that there are, as it would rather spill some than have more neighbours; on
-    "hip" there is no such choice.
+    On "cuda" a thread may have all registers that there are, as it would rather spill some than have more neighbours;
+    on "hip" there is no such choice.
     """
     common = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": True}
     return common | ({"maxnreg": 255} if backend == "cuda" else {})

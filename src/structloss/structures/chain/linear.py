@@ -136,6 +136,12 @@ class LinearChain(Parted):
             return triton_engine
         return native_engine if name == "native" else torch_engine
 
+    @property
+    def _on_triton(self) -> frozenset[str]:  # type: ignore[override]
+        from structloss.structures.chain import triton_engine
+
+        return triton_engine.OPERATIONS if triton_engine.covers(self._parts) else frozenset()
+
     def _choices(self, y: Tensor, name: str) -> Tensor:
         check_shape(y, (self._batch, self._positions.width), name)
         y = self._positions.compact_outputs(y)

@@ -155,7 +155,7 @@ def _on_device(
     machines: Sequence[OpenAutomaton], lengths: Sequence[int], num_labels: int, device: torch.device,
     worth: Callable[[int, Array], Array],
 ) -> Endings:  # fmt: skip
-    """The machines as far as strings of these lengths reach, moved once for each machine and length; worth(b, losses)."""
+    """The machines as far as strings of these lengths reach, each moved once a length; worth(b, losses) of its ends."""
     tables, ends, sizes = [], [], [0]
     for b, (machine, length) in enumerate(zip(machines, lengths, strict=True)):
         following, final = machine.explored(length)
@@ -228,7 +228,9 @@ def _strides(T: int) -> tuple[int, int]:
     return stride, -(-T // stride)
 
 
-def _endings(scores: Tensor, lengths: Tensor, machine: list[Tensor], states: int, blank: int, keep: bool) -> list[Tensor]:
+def _endings(
+    scores: Tensor, lengths: Tensor, machine: list[Tensor], states: int, blank: int, keep: bool
+) -> list[Tensor]:
     from structloss.kernels.triton.endings import scan
     from structloss.kernels.triton.launching import launch
 

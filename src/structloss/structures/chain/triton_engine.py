@@ -1,8 +1,8 @@
 """The chain by Triton kernels: sums, marginals, expectations and the best output; first derivatives.
 
-Values are float64 sums of what each level was divided by; within a level numbers are float32, or float64 for potentials of
-float64. NaN and +inf are not looked for, which would make the host wait for the device: they make a value NaN, and an
-argmax none. What there is no kernel for the torch engine does: several best outputs, draws, scores of outputs.
+Values are float64 sums of what each level was divided by; within a level numbers are float32, or float64 for potentials
+of float64. NaN and +inf are not looked for, which would make the host wait for the device: they make a value NaN, and
+an argmax none. What there is no kernel for the torch engine does: several best outputs, draws, scores of outputs.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ from structloss.structures.chain.native_engine import alike
 from structloss.structures.chain.parts import Parts
 from structloss.structures.chain.triton_ops import chain_best, chain_gradient, chain_sum
 
+OPERATIONS = frozenset(("log_partition", "marginals", "expectation", "argmax"))  # what there are kernels for
 MOST_LABELS = 8192  # that a program holds at once
 
 
@@ -41,11 +42,6 @@ def unaries(p: Parts) -> Tensor:
         pinned, labels = p.pinned[:, :, None], torch.arange(K, device=like.device)
         unary = torch.where((pinned < 0) | (pinned == labels) | ~within, unary, -torch.inf)
     return unary
-
-
-def _table(p: Parts) -> Tensor | None:
-    """(H, K) or (B, T, H, K)."""
-    return p.table
 
 
 def _tables(m: DeviceMachines, scale: float) -> list[Tensor]:

@@ -1,7 +1,7 @@
 """The Triton kernels of chains as operators of torch: with shapes for compilers, and derivatives.
 
-Each launches kernels on the device of its tensors and waits for nothing. `chain_sum` is differentiated by `chain_gradient`,
-which is differentiated no further.
+Each launches kernels on the device of its tensors and waits for nothing. `chain_sum` is differentiated by
+`chain_gradient`, which is differentiated no further.
 """
 
 from collections.abc import Sequence
@@ -70,7 +70,8 @@ def power_of_two(n: int) -> int:
 def machine_arguments(unary: Tensor, machine: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor], int]:
     """Of `DeviceMachines`, as kernels read them: forward tables, backward tables, and how many final states there are.
 
-    class_of, next_state, weight, dweight, arc_begins, sizes, final, dfinal, and before, before_begin, place_begins, degrees.
+    class_of, next_state, weight, dweight, arc_begins, sizes, final, dfinal; before, before_begin, place_begins,
+    degrees.
     """
     if machine:
         class_of, next_state, arc_begins, sizes, before, before_begin, places, degrees, weight, final, *rest = machine
@@ -105,7 +106,8 @@ def _sum(
         unary, table, dunary, dtable = _contiguous(unary, table, dunary, dtable)
         front, back, finals = machine_arguments(unary, machine)
         launch(
-            scan, (z.B, 2 if keep else 1), unary, dunary, table, dtable, lengths.contiguous(), *front, *back, *found, room, droom,
+            scan, (z.B, 2 if keep else 1),
+            unary, dunary, table, dtable, lengths.contiguous(), *front, *back, *found, room, droom,
             z.T, z.K, z.H, z.R, z.A, finals, z.S, z.stride, z.marks, **z.kinds(machine, dual), **z.blocks,
             KEEP=keep, AB=z.behind,
         )  # fmt: skip
@@ -120,8 +122,11 @@ def _sum_shapes(
     kept = (z.B, z.marks if keep else 0, z.S * z.H)
     none = (0, *kept[1:])
     wide, kind = torch.float64, precision_of(unary)
-    shapes = (((z.B,), wide), ((z.B if dual else 0,), wide), *((s if d else none, kind) for s, d in (
-        (kept, True), (kept, dual), (kept, True), (kept, dual))))
+    shapes = (
+        ((z.B,), wide),
+        ((z.B if dual else 0,), wide),
+        *((s if d else none, kind) for s, d in ((kept, True), (kept, dual), (kept, True), (kept, dual))),
+    )
     return [unary.new_zeros(shape, dtype=dtype) for shape, dtype in shapes]
 
 
@@ -149,7 +154,8 @@ def _gradient(
         unary, table, dunary, dtable = _contiguous(unary, table, dunary, dtable)
         front, back, finals = machine_arguments(unary, machine)
         launch(
-            gradient, (z.B, programs), g.contiguous(), unary, dunary, table, dtable, lengths.contiguous(), *front, *back, *kept, room, droom,
+            gradient, (z.B, programs),
+            g.contiguous(), unary, dunary, table, dtable, lengths.contiguous(), *front, *back, *kept, room, droom,
             in_unary, in_dunary, in_table, in_dtable, z.T, z.K, z.H, z.R, z.A, finals, z.S, z.stride, z.marks,
             **z.kinds(machine, dual), WANTED=wanted, **z.blocks, **z.tiles, AB=z.behind,
         )  # fmt: skip
@@ -183,10 +189,7 @@ def _backward_sum(ctx: Any, gradients: list[Maybe]) -> Any:
         own = chain_gradient(
             g, unary, table, dunary, dtable, lengths, machine, kept, ctx.order, ctx.states, wanted
         )  # fmt: skip
-        if dual:
-            found = [own[0], own[2], own[1], own[3]]
-        else:
-            found = [own[0], own[1], None, None]
+        found = [own[0], own[2], own[1], own[3]] if dual else [own[0], own[1], None, None]
         if table is None:
             found[1] = found[3] = None
     return *found, None, [None] * ctx.machines, None, None, None
@@ -197,6 +200,7 @@ def nothing_kept(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> Non
 
 
 def no_second_derivative(ctx: Any, gradients: list[Maybe]) -> Any:
+    """Where a gradient is differentiated."""
     raise NotImplementedError(
         'the Triton engine has first derivatives only; for a derivative of a derivative use sl.engine("torch")'
     )
@@ -236,7 +240,8 @@ def _best(
         front, _, finals = machine_arguments(unary, machine)
         class_of, next_state, weight, _, arc_begins, sizes, final, _ = front
         launch(
-            best, (z.B,), unary, table, lengths.contiguous(), class_of, next_state, weight, arc_begins, sizes, final, value, labels,
+            best, (z.B,),
+            unary, table, lengths.contiguous(), class_of, next_state, weight, arc_begins, sizes, final, value, labels,
             room, via, z.T, z.K, z.H, z.R, finals, z.S, **z.kinds(machine, None), **z.blocks,
         )  # fmt: skip
     return value, labels

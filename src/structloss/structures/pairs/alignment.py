@@ -73,6 +73,7 @@ class Alignment(Parted):
 
     _parts: Parts
     _engines = native_engine, torch_engine
+    _only_native = frozenset(("argmax", "topk", "sample"))
 
     def __init__(
         self,

@@ -55,6 +55,7 @@ class DependencyTree(Scored, Computed):
 
     _made = ("_parts",)
     _engines = native_engine, torch_engine
+    _only_native = frozenset(("argmax", "topk"))
 
     def __init__(
         self,

@@ -53,6 +53,8 @@ class Forest(Scored):
         tensor([0.2689, 0.7311])
     """
 
+    _only_native = frozenset(("argmax", "topk", "sample"))
+
     def __init__(self, arcs: Sequence[Any], scores: Tensor | Sequence[Tensor]) -> None:
         rows = _as_arcs(arcs)
         self._forests = build(rows)

@@ -24,6 +24,8 @@ class SpanTrees(Scored):
     *bracket*. An output is the 2n - 1 brackets of a tree (B, 2T - 1), each before those inside it, from left to right.
     """
 
+    _only_native = frozenset(("argmax", "topk", "sample"))
+
     _scores: Tensor  # (B, T, T, K), of each bracket
     lengths: Tensor  # (B,)
 
