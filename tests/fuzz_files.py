@@ -224,6 +224,11 @@ def spoken(draw: Draw) -> str:
     return lines([" ".join(draw.choices(known, k=draw.randint(1, 6))) for _ in range(draw.randint(1, 3))], draw)
 
 
+def dictionary(draw: Draw) -> str:
+    known = ("cat\tk a t", "CAT(2)  K AE1 T", ";;; a comment", "l'ami 0.99 1.0 l a m i", "the dh ah # the")
+    return lines([known[0], *draw.choices(known, k=draw.randint(1, 6))], draw)
+
+
 def lattice(draw: Draw) -> str:
     n = draw.randint(2, 6)
     rows = [f"{q} {q + 1} {draw.randint(0, 4)}" for q in range(n)]
@@ -341,6 +346,7 @@ READERS: dict[str, Reader] = {
     "segs": Reader(transcript("a.segs"), transcripts.read),
     "phn": Reader(transcript("a.phn"), read_phn),
     "words": Reader(lambda draw: one("a.txt", spoken(draw)), words.read, "pocketsphinx"),
+    "dictionary": Reader(lambda draw: one("a.dict", dictionary(draw)), words.read_dictionary),
     "lattice": Reader(lambda draw: one("a.txt", lattice(draw)), read_lattice),
     "forest": Reader(lambda draw: one("a.txt", forest(draw)), read_forest),
     "fst-text": Reader(lambda draw: one("a.txt", transducer(draw)), read_transducer),

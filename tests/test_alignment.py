@@ -2,7 +2,6 @@
 
 import json
 import math
-import random
 import shutil
 from pathlib import Path
 
@@ -11,6 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
+
+from tones import TONES, spoken
 
 pytest.importorskip("lightning", reason="Lightning (the extra train) is not installed")
 pytest.importorskip("soundfile", reason="soundfile (the extra speech) is not installed")
@@ -22,33 +23,11 @@ from structloss.tasks.alignment import audio, transcripts
 from structloss.tasks.alignment.apply import jobs_of
 from structloss.tasks.alignment.classifier import KernelClassifier
 from structloss.tasks.alignment.feature_map import Durations, Features, segmentation
-from structloss.tasks.alignment.recordings import Speech
 from structloss.tasks.alignment.resample import resample
-from structloss.tasks.alignment.segments import Segments
-from structloss.tasks.alignment.task import PassiveAggressiveSteps
+from structloss.tasks.alignment.task import Steps
 from structloss.tasks.alignment.train import AnnealedDirectLoss, Parts, candidates
 from structloss.tasks.alignment.utterance import Utterance, start_frames
 from structloss.training.fit import Training
-
-TONES = {"sil": 0.0, "aa": 300.0, "iy": 900.0, "s": 3000.0}
-
-
-def spoken(seed: int) -> Speech:
-    """Four to seven tones of random durations between silences."""
-    generator = random.Random(seed)
-    inner = [generator.choice(["aa", "iy", "s"])]
-    while len(inner) < generator.randint(4, 7):
-        inner.append(generator.choice([p for p in ("aa", "iy", "s") if p != inner[-1]]))
-    phones = ["sil", *inner, "sil"]
-    lengths = [int(generator.uniform(0.06, 0.16) * audio.RATE) for _ in phones]
-    noise = np.random.default_rng(seed)
-    pieces = [
-        0.3 * np.sin(2 * np.pi * TONES[p] * np.arange(n) / audio.RATE) + 0.003 * noise.standard_normal(n)
-        for p, n in zip(phones, lengths, strict=True)
-    ]
-    ends = np.cumsum(lengths) / audio.RATE
-    samples = np.concatenate(pieces).astype(np.float32)
-    return Speech(f"u{seed}", "tones", samples, Segments(tuple(phones), (0.0, *ends.tolist())))
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +58,10 @@ def run(*arguments: object):
 @pytest.fixture(scope="module")
 def model(corpus: Path) -> Path:
     out = corpus / "model"
-    more = ("--epochs", 2, "--epsilon", 0.1, "--epsilon", 0.3, "--test", corpus / "test")
+    more = ("--epochs", 2, "--epsilon", 3.5, "--epsilon", 11, "--test", corpus / "test")
     result = run("align", "train", corpus / "train", "--out", out, *more)
     assert result.exit_code == 0, result.output
-    assert "direct:epsilon=0.3" in result.output
+    assert "direct:epsilon=3.5" in result.output
     return out
 
 
@@ -166,14 +145,14 @@ def test_passive_aggressive_steps_are_as_long_as_needed_and_no_longer_than_c(C: 
     weights, phi = torch.nn.Parameter(torch.zeros(2)), torch.tensor([0.6, 0.8])
     value = (1 - weights @ phi).clamp(min=0)
     value.backward()
-    PassiveAggressiveSteps(weights, C).step(lambda: value)
+    Steps(weights, 1.0, C).step(lambda: value)
     assert (1 - weights @ phi).item() == pytest.approx(wanted, abs=1e-6)
 
 
 def test_what_the_held_out_part_chooses_among() -> None:
     assert candidates("direct:toward=false", [0.5]) == ["direct:toward=false,epsilon=0.5"]
     assert candidates("direct:epsilon=2") == ["direct:epsilon=2"]
-    assert candidates("passive-aggressive") == [f"passive-aggressive:C={C}" for C in ("0.01", "0.1", "1")]
+    assert candidates("passive-aggressive") == [f"passive-aggressive:C={C}" for C in ("0.03", "0.3", "3")]
     assert candidates("hinge") == ["hinge"]
     with pytest.raises(ValueError, match=r"epsilon: got \[1.0\] for the objective 'hinge'"):
         candidates("hinge", [1.0])
@@ -305,7 +284,7 @@ def test_synthetic_speech_end_to_end(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "aligned 4 of 4 recordings" in result.output
     near = []
-    for path in sorted((tmp_path / "out").iterdir()):
+    for path in sorted((tmp_path / "out").glob("*.TextGrid")):
         found, wanted = transcripts.read(path), transcripts.read(tmp_path / "some" / path.name)
         near += [abs(a - b) < 0.05 for a, b in zip(found.starts, wanted.starts, strict=True)]
     assert sum(near) / len(near) > 0.7

@@ -15,6 +15,7 @@ import oracle
 import structloss as sl
 from structloss.structures import strata
 from structloss.structures.segments import native_engine
+from structloss.structures.segments.segmentation import nearest_starts
 from suite import Case, StructureSuite, close, gradients
 
 T = 7
@@ -386,7 +387,11 @@ class TestBoundaryLosses:
         tau = data.draw(st.sampled_from([0, 0.5, 1, 2.3, 20]))
         start = st.integers(0, frames - 1)
         y = torch.tensor([data.draw(st.lists(start, min_size=N, max_size=N))])
-        r = torch.tensor([data.draw(st.lists(st.one_of(start, st.just(-100)), min_size=N, max_size=N))])
+        place = data.draw(st.sampled_from([start, st.floats(0, frames - 1)]))
+        r = torch.tensor(
+            [data.draw(st.lists(st.one_of(place, st.just(-100)), min_size=N, max_size=N))],
+            dtype=torch.int64 if place is start else torch.float64,
+        )
         for loss, definition in (
             (sl.BoundaryTolerance(tau), tolerance(tau)),
             (sl.BoundaryInsensitive(tau), insensitive(tau)),
@@ -403,6 +408,40 @@ class TestBoundaryLosses:
         assert loss.tau == 1.5
         assert loss(torch.tensor([[0, 2, 4]]), torch.tensor([[0, 3, 6]])).item() == pytest.approx(1 / 3)
         assert sl.BoundaryInsensitive(tau_ms=10, frame_ms=5).tau == 2.0
+
+    def test_times_as_far_off_as_is_tolerated_are_right_whatever_rounding_makes_of_them(self) -> None:
+        for hop in (5.0, 10.0):
+            loss = sl.BoundaryTolerance(tau_ms=10, frame_ms=hop)
+            for frame in range(400):
+                later, too_late = (frame * hop + 10) / 1000, (frame * hop + 10.1) / 1000
+                assert loss([[frame]], [[later * 1000 / hop]]).item() == 0
+                assert loss([[frame]], [[too_late * 1000 / hop]]).item() == 1
+
+    def test_augmented_by_a_reference_between_frames_scores_are_those_of_the_loss(self) -> None:
+        s = sl.Segmentation(torch.randn(1, 3, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))
+        reference = [[0, 2.4, 4.75]]
+        for y in ([0, 1, 2], [0, 2, 4], [0, 3, 5], [0, 2, 6]):
+            for loss in (sl.BoundaryTolerance(0.6), sl.BoundaryInsensitive(0.3)):
+                found = s.augment(loss, reference, -2.0).score(torch.tensor([y]))
+                assert found.item() == pytest.approx((s.score(torch.tensor([y])) - 2 * loss([y], reference)).item())
+        assert s.given(reference).argmax().tolist() == [[0, 2, 5]]
+        assert s.given([[0.0, -100, 4.75]]).argmax()[0, [0, 2]].tolist() == [0, 5]
+        assert s.given([[0, 6.9, 7.2]]).argmax().tolist() == [[0, 5, 6]]
+        with pytest.raises(ValueError, match=r"reference: reference\[0, 2\] is 2\.0, but starts grow"):
+            s.given([[0, 2.5, 2.0]])
+        with pytest.raises(ValueError, match=r"reference: reference\[0, 2\] is 8\.5, but starts are 0 to 7"):
+            s.given([[0, 2.5, 8.5]])
+        with pytest.raises(ValueError, match="reference: got NaN or infinity"):
+            s.given([[0, 2.5, math.nan]])
+
+    @given(st.lists(st.floats(0, 8.4), min_size=1, max_size=8), st.integers(8, 9))
+    def test_nearest_starts_push_each_other(self, places: list[float], frames: int) -> None:
+        places = [0.0, *sorted(places)[1:]]
+        wanted = [0]
+        for n, place in enumerate(places[1:], 1):
+            wanted.append(min(max(math.floor(place + 0.5), wanted[-1] + 1), frames - (len(places) - n)))
+        found = nearest_starts(torch.tensor([places]).double(), torch.tensor([frames]), torch.tensor([len(places)]))
+        assert found.tolist() == [wanted]
 
     def test_padding_and_several_answers(self) -> None:
         reference = torch.tensor([[0, 3, 6], [0, -1, -1]])

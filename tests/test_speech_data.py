@@ -325,7 +325,7 @@ def test_gaps_are_silence(tmp_path: Path) -> None:
         ("a.phn", f"0 1{'0' * 5000} a\n", "line 1: got"),
         ("a.phn", "0 999999999999999 a\n", "line 1: got 'a' from 0 to"),
         ("a.phn", "", "a.phn: got no phone at all"),
-        ("a.lab", "0 0.5 a\n", "line 1: got '0 0.5 a', but wanted start, end and phone, times in units of 100 ns"),
+        ("a.lab", "0 5e5 a\n", "line 1: got '0 5e5 a', but wanted start, end and phone, times in units of 100 ns"),
         ("a.lab", "#\n0.5 100 a\n0.4 100 b\n", "line 3: got 'b' from 0.5 to 0.4 seconds"),
         ("a.lab", "#\n0.5 100\n", "line 2: got '0.5 100', but wanted end in seconds, colour and phone"),
         ("a.lab", "#\nnan 100 a\n", "line 2: got 'nan 100 a'"),

@@ -270,6 +270,14 @@ def take_column(table: Array, k: int, count: int, out: Array) -> None:
 
 
 @helper
+def up_to_possible(values: Array, count: int) -> int:
+    """One more than the place of the last of values[:count] that is not -inf."""
+    while count > 0 and values[count - 1].real == -np.inf:
+        count -= 1
+    return count
+
+
+@helper
 def pull(
     matrix: Array, scaled: Scaled | None, m: int, values: Array, exps: Array, top: float, count: int, row: Array,
     begin: int, end: int, out: Array,
@@ -317,12 +325,16 @@ def backward(s: Segments, levels: Levels | None, b: int, nodes: Array, scaled: S
                 top = 0.0 if scaled is None else scaled_exp(r.starts, K, r.start_exps)
                 pull(matrices[0], scaled, 0, r.starts, r.start_exps, top, K, r.row, begin, end, out[0])
             elif s.rates.size:
-                end = max(1, min(t, P))
                 for k in range(first, last):
                     take_column(r.ways, k, count, r.column)
+                    own, end = count, max(1, min(t, P))
                     if scaled is not None:
                         take_column(r.shares, k, count, r.column_exps)
-                    pull(matrices[k], scaled, k, r.column, r.column_exps, r.tops[k], count, r.row, 0, end, r.before)
+                    else:  # forbidden durations, of this segment and of the one before, are never the best
+                        own = up_to_possible(r.column, count)
+                        take_column(s.durations[b], max(0, k - 1), end, r.before)
+                        end = max(1, up_to_possible(r.before, end))
+                    pull(matrices[k], scaled, k, r.column, r.column_exps, r.tops[k], own, r.row, 0, end, r.before)
                     for p in range(end):
                         out[p, k] = s.opening[b, t, k] + r.before[p]
             else:

@@ -10,12 +10,14 @@ from torch import Tensor
 from structloss.losses.local import LocalLoss
 from structloss.losses.references import Labels, as_pairs
 
+_ROUNDING = 1e-6  # frames that times in seconds and milliseconds may be off by, as floating-point numbers
+
 
 class BoundaryLoss(LocalLoss):
     r"""A mean over boundaries, :math:`L(y, r) = \frac{1}{|r|} \sum_k \text{penalty}(|y_k - r_k|)`.
 
-    Boundaries are the frames where segments start. Those whose reference is unknown (-100) are not counted, -1 is
-    padding.
+    Boundaries are the frames where segments start. Those of the reference may lie between frames, as times do: floats.
+    Those whose reference is unknown (-100) are not counted, -1 is padding.
     """
 
     over = "boundaries"
@@ -45,11 +47,11 @@ class BoundaryLoss(LocalLoss):
         """What boundaries cost that are so many frames (floating-point) from where they should be."""
 
     def __call__(self, y: Labels, reference: Labels, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
-        starts, wanted = as_pairs(y, reference, lengths)
+        starts, wanted = as_pairs(y, reference, lengths, between=True)
         if wanted.dtype == torch.bool:
             raise TypeError("reference: got sets of labels, but wanted the frames where segments start")
         counted = (starts >= 0) & (wanted >= 0)
-        penalty = self.penalty((starts - wanted).abs().to(torch.get_default_dtype()))
+        penalty = self.penalty((starts - wanted).abs().double()).to(torch.get_default_dtype())
         return torch.where(counted, penalty, 0).sum(-1) / counted.sum(-1).clamp(min=1)
 
     def costs_of(self, reference: Tensor, lengths: Tensor, choices: int, dtype: torch.dtype) -> Tensor:
@@ -63,9 +65,9 @@ class BoundaryLoss(LocalLoss):
         """
         device = reference.device
         counted = (reference >= 0) & (torch.arange(reference.shape[1], device=device) < lengths[:, None])
-        distance = (torch.arange(choices, device=device) - reference[:, :, None]).abs().to(dtype)
+        distance = (torch.arange(choices, device=device) - reference[:, :, None]).abs().double()
         share = counted / counted.sum(1, keepdim=True).clamp(min=1).to(dtype)
-        return torch.where(counted[:, :, None], self.penalty(distance), 0) * share[:, :, None]
+        return torch.where(counted[:, :, None], self.penalty(distance).to(dtype), 0) * share[:, :, None]
 
 
 class BoundaryTolerance(BoundaryLoss, name="tolerance"):
@@ -77,21 +79,24 @@ class BoundaryTolerance(BoundaryLoss, name="tolerance"):
         tau: the tolerance in frames; it need not be a whole number.
         tau_ms, frame_ms: instead of tau, the tolerance and the length of a frame in milliseconds.
 
-    y and reference are the frames where segments start, (B, N) or lists of them, as `Segmentation` gives them. What is
-    unknown in the reference (-100) is not counted, -1 is padding. Cost N an answer; a `Segmentation` carries it at no
-    cost, since it adds to the scores of boundaries.
+    y and reference are the frames where segments start, (B, N) or lists of them, as `Segmentation` gives them. Those of
+    the reference may lie between frames: a float t stands for the time t * frame_ms, and the loss is then what is
+    reported of times. What is unknown in the reference (-100) is not counted, -1 is padding. Cost N an answer; a
+    `Segmentation` carries it at no cost, since it adds to the scores of boundaries.
 
     Example:
         >>> import torch, structloss as sl
         >>> y, reference = torch.tensor([[0, 4, 9, 12]]), torch.tensor([[0, 5, 12, 12]])
         >>> sl.BoundaryTolerance(1)(y, reference)
         tensor([0.2500])
+        >>> sl.BoundaryTolerance(1)(y, [[0, 5.2, 9.7, 12.9]])  # 1.2, 0.7 and 0.9 frames off
+        tensor([0.2500])
         >>> sl.BoundaryTolerance(tau_ms=20, frame_ms=10)
         BoundaryTolerance(tau=2)
     """
 
     def penalty(self, distance: Tensor) -> Tensor:
-        return (distance > self.tau).to(distance.dtype)
+        return (distance > self.tau + _ROUNDING).to(distance.dtype)
 
 
 class BoundaryInsensitive(BoundaryLoss, name="insensitive"):

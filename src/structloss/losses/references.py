@@ -135,30 +135,47 @@ def as_lengths(
 # --- Labels ----------------------------------------------------------------------------------------------------------
 
 
-def as_padded(labels: Labels, name: str, device: torch.device | None = None) -> tuple[Tensor, Tensor | None]:
-    """Labels (..., B, U), and for a list of sequences their lengths (B,), padded with -1."""
+def as_padded(
+    labels: Labels, name: str, device: torch.device | None = None, between: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Labels (..., B, U), int64, and for a list of sequences their lengths (B,), padded with -1.
+
+    What may lie `between` frames may be floating-point, and is float64 then.
+    """
+    kinds = (*_INTEGERS, torch.float64, torch.float32) if between else _INTEGERS
     if isinstance(labels, np.ndarray) and labels.dtype != object:
         labels = torch.from_numpy(np.ascontiguousarray(labels))
     if isinstance(labels, Tensor):
-        if labels.dtype not in _INTEGERS:
+        if labels.dtype not in kinds:
             raise TypeError(f"{name}: got {labels.dtype}, but labels are integers")
         if labels.dim() < 2:
             raise ValueError(f"{name}: got shape {tuple(labels.shape)}, but wanted (B, T)")
-        return labels.to(device=device, dtype=torch.int64), None
+        return _finite(labels, name).to(device=device, dtype=_kind([labels])), None
     try:
-        rows = [torch.as_tensor(row) for row in labels]
+        # Python's floats are of float64, which torch would round.
+        rows = [torch.as_tensor(np.asarray(row) if between and not isinstance(row, Tensor) else row) for row in labels]
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"{name}: got {labels!r:.60}, but wanted a tensor (B, T) or a list of label sequences"
         ) from error
     for b, row in enumerate(rows):
-        if row.dim() != 1 or (row.numel() and row.dtype not in _INTEGERS):
+        if row.dim() != 1 or (row.numel() and row.dtype not in kinds):
             raise TypeError(f"{name}: {name}[{b}] is {labels[b]!r:.60}, but wanted a sequence of integer labels")
     lengths = torch.tensor([row.numel() for row in rows], dtype=torch.int64, device=device)
-    padded = torch.full((len(rows), max([row.numel() for row in rows], default=0)), -1, dtype=torch.int64)
+    padded = torch.full((len(rows), max([row.numel() for row in rows], default=0)), -1, dtype=_kind(rows))
     for b, row in enumerate(rows):
-        padded[b, : row.numel()] = row
+        padded[b, : row.numel()] = _finite(row, name)
     return padded.to(device), lengths
+
+
+def _kind(rows: Sequence[Tensor]) -> torch.dtype:
+    return torch.float64 if any(row.is_floating_point() and row.numel() for row in rows) else torch.int64
+
+
+def _finite(labels: Tensor, name: str) -> Tensor:
+    if labels.is_floating_point() and not labels.isfinite().all():
+        raise ValueError(f"{name}: got NaN or infinity, but wanted numbers")
+    return labels
 
 
 def without_padding(targets: Tensor, target_lengths: Tensor | Sequence[int]) -> list[Tensor]:
@@ -187,9 +204,11 @@ def without_padding(targets: Tensor, target_lengths: Tensor | Sequence[int]) -> 
     return [row[:n] for row, n in zip(targets, sizes, strict=True)]
 
 
-def as_rows(labels: Labels, sizes: Tensor, width: int, name: str, of: str | None = None) -> tuple[Tensor, bool]:
+def as_rows(
+    labels: Labels, sizes: Tensor, width: int, name: str, of: str | None = None, between: bool = False
+) -> tuple[Tensor, bool]:
     """Rows (B, width) of a tensor, or of lists of each example's size, padded with -1; and whether they were lists."""
-    padded, own = as_padded(labels, name, sizes.device)
+    padded, own = as_padded(labels, name, sizes.device, between)
     if own is not None:
         if len(own) != len(sizes):
             raise ValueError(f"{name}: got {len(own)} sequences, but the batch has {len(sizes)}")
@@ -277,7 +296,9 @@ def as_aligned_strings(labels: Labels, positions: Positions, num_labels: int) ->
     return strings
 
 
-def as_pairs(y: Labels, labels: Labels, lengths: Tensor | Sequence[int] | None) -> tuple[Tensor, Tensor]:
+def as_pairs(
+    y: Labels, labels: Labels, lengths: Tensor | Sequence[int] | None, between: bool = False
+) -> tuple[Tensor, Tensor]:
     """Answers (..., B, T), -1 where they have no label, and references (B, T), or sets (B, T, K), place by place."""
     answers, own = as_padded(y, "y")
     by_rows = not isinstance(labels, Tensor | np.ndarray)
@@ -293,7 +314,7 @@ def as_pairs(y: Labels, labels: Labels, lengths: Tensor | Sequence[int] | None) 
         if sets.shape[1] != width:
             raise ValueError(f"reference: got sets for {sets.shape[1]} places, but y has {width}: wanted as many")
         return answers, positions.compact(sets)
-    wanted, sizes = as_padded(labels, "reference", answers.device)
+    wanted, sizes = as_padded(labels, "reference", answers.device, between)
     if sizes is None:
         if wanted.shape != (batch, width):
             raise ValueError(
@@ -322,7 +343,7 @@ def as_pairs(y: Labels, labels: Labels, lengths: Tensor | Sequence[int] | None) 
     if wrong.any():
         b, t = wrong.nonzero()[0].tolist()
         raise ValueError(
-            f"reference: reference[{b}, {t}] is {int(wanted[b, t])}, but labels are at least 0, or {UNKNOWN}: unknown"
+            f"reference: reference[{b}, {t}] is {wanted[b, t].item()}, but labels are at least 0, or {UNKNOWN}: unknown"
         )
     return answers, wanted
 

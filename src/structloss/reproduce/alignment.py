@@ -1,34 +1,45 @@
 """McAllester 2010, Table 1: the part of boundaries within 10, 20, 30 and 40 ms, for each way to train an aligner."""
 
-import copy
-import math
+import json
+import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, stdev
 
+import numpy as np
 import torch
 
+from structloss.files import write_text
+from structloss.losses import BoundaryTolerance
+from structloss.tasks.alignment.frontend import place_of
 from structloss.tasks.alignment.recordings import Speech
 from structloss.tasks.alignment.sphinx import Sphinx
 from structloss.tasks.alignment.task import TOLERANCES, Alignment
 from structloss.tasks.alignment.train import Parts, candidates, choose, prepare
-from structloss.tasks.alignment.utterance import Utterance
+from structloss.tasks.alignment.utterance import Utterance, start_frames
 from structloss.tasks.alignment.words import phones_of
 from structloss.training.directory import file_name, load
 from structloss.training.plan import Plan
-from structloss.training.task import predict
+from structloss.training.task import Example, predict
 
+SVM = "structural SVM, steps of Keshet 2007"
 METHODS: dict[str, tuple[str, str]] = {  # objective and loss
     "perceptron": ("perceptron", "insensitive:tau_ms=10"),
-    "structural SVM, steps of Keshet 2007": ("passive-aggressive", "insensitive:tau_ms=10"),
+    SVM: ("passive-aggressive", "insensitive:tau_ms=10"),
+    f"{SVM}, tau-alignment": ("passive-aggressive", "tolerance:tau_ms=10"),
     "structural SVM, steps of size 1": ("hinge", "insensitive:tau_ms=10"),
+    "structural SVM, steps of size 1, tau-alignment": ("hinge", "tolerance:tau_ms=10"),
     "direct loss, tau-alignment": ("direct", "tolerance:tau_ms=10"),
     "direct loss, tau-insensitive": ("direct", "insensitive:tau_ms=10"),
+    "direct loss away, tau-alignment": ("direct:toward=false", "tolerance:tau_ms=10"),
+    "direct loss away, tau-insensitive": ("direct:toward=false", "insensitive:tau_ms=10"),
+    "direct loss annealed, tau-alignment": ("annealed", "tolerance:tau_ms=10"),
 }
+DIRECT = ("direct loss, tau-alignment", "direct loss, tau-insensitive")
 OFF_THE_SHELF = "pocketsphinx"
 PAPER = {  # Table 1, on TIMIT
     "Hosom (2009)": (79.30, 93.36, 96.74, 98.22),
@@ -36,82 +47,137 @@ PAPER = {  # Table 1, on TIMIT
     "direct loss, tau-alignment": (86.01, 94.08, 97.08, 98.44),
     "direct loss, tau-insensitive": (85.72, 94.21, 97.21, 98.60),
 }
+_RESAMPLED = 2000  # times, of a bootstrap
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one training gave: of each utterance, how many boundaries are right at each tolerance; and what was chosen.
+
+    `chosen` is the objective that was best on the held-out part, after so many epochs of 50 updates, of whose updates
+    the share `moved` was not zero; `tried` says how all of them did there.
+    """
+
+    right: list[list[int]]
+    chosen: str = ""
+    epochs: int = 0
+    moved: float = 0.0
+    tried: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
 class Table:
-    """For each test set and each method, the metrics of every seed; and how many boundaries there are."""
+    """For each test set and each method, the runs of all seeds; and how many boundaries each utterance has."""
 
-    rows: dict[str, dict[str, list[dict[str, float]]]] = field(default_factory=dict)
-    boundaries: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, dict[str, list[Run]]] = field(default_factory=dict)
+    boundaries: dict[str, list[int]] = field(default_factory=dict)
 
-    def add(self, test: str, method: str, metrics: dict[str, float]) -> None:
+    def add(self, test: str, method: str, run: Run) -> None:
         """What one run gave."""
-        self.rows.setdefault(test, {}).setdefault(method, []).append(metrics)
+        self.rows.setdefault(test, {}).setdefault(method, []).append(run)
+
+    def percent(self, test: str, run: Run) -> list[float]:
+        """Of all boundaries, at each tolerance."""
+        total = sum(self.boundaries[test])
+        return [100 * sum(row[t] for row in run.right) / total for t in range(len(TOLERANCES))]
 
     def summary(self, test: str, method: str, tolerance: int) -> tuple[float, float]:
         """Mean and deviation over the seeds, in percent."""
-        values = [100 * metrics[f"{tolerance}ms"] for metrics in self.rows[test][method]]
+        values = [self.percent(test, run)[TOLERANCES.index(tolerance)] for run in self.rows[test][method]]
         return fmean(values), stdev(values) if len(values) > 1 else 0.0
 
-    def difference(self, test: str, method: str, other: str, tolerance: int) -> tuple[float, float]:
-        """How many percent more of the boundaries the one has right than the other: mean and error over seeds."""
-        pairs = zip(self.rows[test][method], self.rows[test][other], strict=True)
-        values = [100 * (a[f"{tolerance}ms"] - b[f"{tolerance}ms"]) for a, b in pairs]
-        return fmean(values), stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    def difference(self, test: str, method: str, other: str, tolerance: int) -> tuple[float, float, float]:
+        """How many percent more of the boundaries the one has right than the other, and a 95 % interval.
+
+        The mean over the seeds; the interval is a bootstrap over utterances.
+        """
+        at, boundaries = TOLERANCES.index(tolerance), np.array(self.boundaries[test])
+        a, b = (np.array([run.right for run in self.rows[test][name]])[:, :, at].mean(0) for name in (method, other))
+        drawn = np.random.default_rng(0).integers(len(boundaries), size=(_RESAMPLED, len(boundaries)))
+        found = 100 * (a - b)[drawn].sum(1) / boundaries[drawn].sum(1)
+        low, high = np.quantile(found, (0.025, 0.975))
+        return 100 * float((a - b).sum() / boundaries.sum()), float(low), float(high)
 
 
 def table(
     train: Sequence[Utterance], tests: Mapping[str, Sequence[Speech]], out: Path, seeds: Sequence[int], hop_ms: float,
     settings: dict[str, str], epochs: int, say: Callable[[str], None], words: bool = False,
 ) -> Table:  # fmt: skip
-    """Train under every method from every seed, and evaluate on every test set. The split, too, depends on the seed."""
+    """Train under every method from every seed, and evaluate on every test set. The split, too, depends on the seed.
+
+    What is known so far is in out/so-far.json.
+    """
     result, task = Table(), Alignment()
     known = {phone for utterance in train for phone in utterance.phones}
-    spoken: dict[str, list[Speech]] = {}
+    examples: dict[str, list[Example]] = {}
     for name, speech in tests.items():
-        spoken[name] = [one for one in speech if known.issuperset(one.segments.phones)]
-        if len(spoken[name]) < len(speech):
-            say(f"{name}: {len(speech) - len(spoken[name])} recordings with phones that training lacks are left out")
-    examples = {name: task.examples([Utterance.of(s, hop_ms) for s in rows]) for name, rows in spoken.items()}
-    for name, rows in examples.items():
-        result.boundaries[name] = sum(len(example.y) - 1 for example in rows)
-    for name, speech in spoken.items():
-        result.add(name, OFF_THE_SHELF, off_the_shelf(speech, words))
-        say(f"{OFF_THE_SHELF}, {name}: {_shown(result.rows[name][OFF_THE_SHELF][-1])}")
+        spoken = [one for one in speech if known.issuperset(one.segments.phones)]
+        if len(spoken) < len(speech):
+            say(f"{name}: {len(speech) - len(spoken)} recordings with phones that training lacks are left out")
+        examples[name] = task.examples([Utterance.of(one, hop_ms) for one in spoken])
+        result.boundaries[name] = [len(example.y) - 1 for example in examples[name]]
+        result.add(name, OFF_THE_SHELF, Run(_right(examples[name], off_the_shelf(spoken, words, hop_ms))))
+        say(f"{OFF_THE_SHELF}, {name}: {_shown(result, name, OFF_THE_SHELF)}")
     for seed in seeds:
         parts = Parts.of(train, seed)
+        sizes = f"{len(parts.classifier)} recordings for the classifier, {len(parts.weights)} for the weights"
+        held = f"{len(parts.held)} held out with {sum(len(u.phones) - 1 for u in parts.held)} boundaries"
+        say(f"seed {seed}: {sizes}, {held}")
         plan = Plan(seed=seed, overwrite=True, progress=False)
-        begun = prepare(parts, settings, out / f"seed{seed}", plan, say)
+        model = prepare(parts, settings, out / f"seed{seed}", plan, say)
+        begun = {key: value.clone() for key, value in model.state_dict().items()}
         for method, (objective, loss) in METHODS.items():
             folder = out / f"seed{seed}" / file_name(method)
-            choose(copy.deepcopy(begun), parts, candidates(objective), loss, folder, epochs, plan, say)
-            _, model = load(folder, {task.name: task})
+            tried = choose(model, parts, candidates(objective), loss, folder, epochs, plan, say)
+            model.load_state_dict(load(folder, {task.name: task})[1].state_dict())
             for name, rows in examples.items():
-                result.add(name, method, task.evaluate(rows, predict(model, rows)))
-                say(f"{method}, seed {seed}, {name}: {_shown(result.rows[name][method][-1])}")
+                run = Run(
+                    _right(rows, predict(model, rows)), tried[0].objective, tried[0].epochs, tried[0].moved,
+                    {one.objective: one.held_out for one in tried},
+                )  # fmt: skip
+                result.add(name, method, run)
+                say(f"{method}, seed {seed}, {name}: {_shown(result, name, method)}")
+            model.load_state_dict(begun)
+            write_text(out / "so-far.json", json.dumps(asdict(result)))
     return result
 
 
-def _shown(metrics: dict[str, float]) -> str:
-    return " / ".join(f"{100 * value:.2f}" for value in metrics.values())
+def with_gross_errors(utterance: Utterance, share: float, generator: random.Random) -> Utterance:
+    """The recording with a share of its boundaries moved to anywhere between those before and after."""
+    times = [*utterance.times, len(utterance.x) * utterance.hop_ms / 1000]
+    for n in range(1, len(times) - 1):
+        if generator.random() < share:
+            times[n] = generator.uniform(times[n - 1], times[n + 1])
+    return replace(
+        utterance, times=tuple(times[:-1]), starts=start_frames(times[:-1], utterance.hop_ms, len(utterance.x))
+    )
 
 
-def off_the_shelf(speech: Sequence[Speech], words: bool = False) -> dict[str, float]:
-    """How well pocketsphinx places boundaries; where it finds no alignment, all of them are wrong.
+def _shown(result: Table, test: str, method: str) -> str:
+    return " / ".join(f"{value:.2f}" for value in result.percent(test, result.rows[test][method][-1]))
+
+
+def _right(examples: Sequence[Example], found: Sequence[Sequence[float] | None]) -> list[list[int]]:
+    """How many boundaries of each example are right at each tolerance; none where nothing was found."""
+    rows = []
+    for example, places in zip(examples, found, strict=True):
+        losses = [BoundaryTolerance(tau_ms=tolerance, frame_ms=example.x.hop_ms) for tolerance in TOLERANCES]
+        if places is None:
+            rows.append([0] * len(losses))
+            continue
+        distances = (torch.tensor(places, dtype=torch.float64) - torch.tensor(example.y, dtype=torch.float64)).abs()[1:]
+        rows.append([len(distances) - int(loss.penalty(distances).sum()) for loss in losses])
+    return rows
+
+
+def off_the_shelf(speech: Sequence[Speech], words: bool = False, hop_ms: float = 10.0) -> list[list[float] | None]:
+    """Where pocketsphinx has segments start, in frames; None where it finds no alignment.
 
     Segments are phones, or `words`, which the dictionary pronounces.
     """
-    find = partial(_sphinx_starts, words=words)
-    errors: list[float] = []
     with ThreadPoolExecutor(2) as pool:
-        for one, starts in zip(speech, pool.map(find, speech), strict=True):
-            times = one.segments.starts
-            errors += (
-                [abs(a - b) for a, b in zip(starts, times, strict=True)][1:] if starts else [1.0] * (len(times) - 1)
-            )
-    found = torch.tensor(errors, dtype=torch.float64)
-    return {f"{t}ms": (found <= t / 1000 + 1e-9).double().mean().item() for t in TOLERANCES}
+        found = list(pool.map(partial(_sphinx_starts, words=words), speech))
+    return [starts and [place_of(start, hop_ms) for start in starts] for starts in found]
 
 
 def _sphinx_starts(speech: Speech, words: bool) -> list[float] | None:

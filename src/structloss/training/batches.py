@@ -12,11 +12,12 @@ class LengthBatches(Sampler[list[int]]):
 
     Which batch comes when does not depend on what was drawn before: a resumed run goes on as if nothing had happened,
     with the batches of its epoch that were not done yet.
-    Every process takes its part of each batch, so that several see together what one would see alone.
+    Every process takes its part of each batch, so that several see together what one would see alone. With `updates` an
+    epoch is so many batches, drawn with replacement.
     """
 
-    def __init__(self, sizes: Sequence[int], batch_size: int, seed: int) -> None:
-        self.sizes, self.batch_size, self.seed = sizes, batch_size, seed
+    def __init__(self, sizes: Sequence[int], batch_size: int, seed: int, updates: int = 0) -> None:
+        self.sizes, self.batch_size, self.seed, self.updates = sizes, batch_size, seed, updates
         self.epoch, self.done = 0, 0
 
     def set_place(self, epoch: int, done: int = 0) -> None:
@@ -24,7 +25,7 @@ class LengthBatches(Sampler[list[int]]):
         self.epoch, self.done = epoch, done
 
     def __len__(self) -> int:
-        return -(-len(self.sizes) // self.batch_size)
+        return self.updates or -(-len(self.sizes) // self.batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
         generator = torch.Generator().manual_seed(1_000_003 * self.seed + self.epoch)
@@ -32,7 +33,11 @@ class LengthBatches(Sampler[list[int]]):
         order = sorted(range(len(self.sizes)), key=lambda i: self.sizes[i] + 3 * noise[i])
         batches = [order[i : i + self.batch_size] for i in range(0, len(order), self.batch_size)]
         processes, rank = world()
-        for i in torch.randperm(len(batches), generator=generator).tolist()[self.done :]:
+        if self.updates:
+            chosen = torch.randint(len(batches), (self.updates,), generator=generator)
+        else:
+            chosen = torch.randperm(len(batches), generator=generator)
+        for i in chosen.tolist()[self.done :]:
             own = batches[i][rank::processes]
             yield own or batches[i][:1]
 

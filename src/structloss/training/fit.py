@@ -48,7 +48,7 @@ class Training(lightning.LightningModule):
     def train_dataloader(self) -> Any:
         """Batches as lists of encoded examples."""
         sizes = [len(encoded) for encoded, _, _ in self._encoded]
-        sampler = LengthBatches(sizes, self.plan.batch_size, self.plan.seed)
+        sampler = LengthBatches(sizes, self.plan.batch_size, self.plan.seed, self.plan.updates)
         return DataLoader(self._encoded, batch_sampler=sampler, collate_fn=list)  # type: ignore[arg-type]
 
     def val_dataloader(self) -> Any:

@@ -11,10 +11,11 @@ class Plan:
     little to go by while all answers are about equally wrong. Where the learning rate `decays`, it falls evenly to 0
     over all `epochs`. With `average` above 0 the model that is evaluated and kept has the moving average of the
     weights: after n steps its decay is the smaller of `average` and (1 + n) / (10 + n), so that it forgets how training
-    began. `l2` is the factor of |w|^2 / 2; for an objective that does not look at the norm of the weights
-    (`Objective.norm_matters`), such as direct loss, it applies only where somebody asked for it, `l2_asked`. `init` is
-    the directory of a model whose weights training begins with. Within an epoch a checkpoint is written every
-    `checkpoint_seconds`.
+    began. With `updates` an epoch is so many steps, each on a batch drawn at random, instead of all batches once: the
+    model is then evaluated every so many updates. `l2` is the factor of |w|^2 / 2; for an objective that does not look
+    at the norm of the weights (`Objective.norm_matters`), such as direct loss, it applies only where somebody asked for
+    it, `l2_asked`. `init` is the directory of a model whose weights training begins with. Within an epoch a checkpoint
+    is written every `checkpoint_seconds`.
     """
 
     epochs: int = 20
@@ -25,6 +26,7 @@ class Plan:
     patience: int = 5
     average: float = 0.0
     decays: bool = False
+    updates: int = 0
     warm_up: int = 0
     stop_after: int | None = None
     init: str = ""

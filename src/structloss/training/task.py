@@ -45,8 +45,8 @@ class TaskModel(nn.Module, ABC):
     def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
         """What trains it: l2 is the factor of |w|^2 / 2 beside the sum of the objective over all examples."""
 
-    def reference(self, example: Example) -> list[int]:
-        """The numbers of the answer's labels."""
+    def reference(self, example: Example) -> list[int] | list[float]:
+        """The numbers of the answer's labels, or places."""
         for i, name in enumerate(example.y):
             if name not in self._numbers:
                 where = example.places[i] if example.places else example.where
@@ -98,6 +98,7 @@ class Defaults:
     patience: int = 5
     average: float = 0.0  # of the weights: see `Plan`, as for
     decays: bool = False  # the learning rate
+    updates: int = 0  # of an epoch
 
 
 class Task(ABC):

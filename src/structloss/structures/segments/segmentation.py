@@ -157,7 +157,8 @@ class Segmentation(Segmental):
 
         Args:
             loss: BoundaryTolerance or BoundaryInsensitive: one that is a sum over boundaries.
-            reference: starts (B, N), -100 where one is unknown, or a list of each example's.
+            reference: starts (B, N), -100 where one is unknown, or a list of each example's; floats where they lie
+                between frames.
             scale: a number; negative to subtract the loss.
 
         Example:
@@ -178,21 +179,22 @@ class Segmentation(Segmental):
     def _reference(self, reference: Labels) -> Tensor:
         """References (B, N), -1 beyond an example's segments."""
         p = self._parts
-        starts = as_rows(reference, p.counts, p.opening.shape[2], "reference", "segments")[0]
-        named = self._named()
-        wrong = named & (starts != UNKNOWN) & ((starts < 0) | (starts >= p.lengths[:, None]))
+        starts = as_rows(reference, p.counts, p.opening.shape[2], "reference", "segments", between=True)[0]
+        named, more = self._named(), starts.is_floating_point()  # what is cut into frames may be longer than they are
+        wrong = named & (starts != UNKNOWN) & ((starts < 0) | (starts >= p.lengths[:, None] + more))
         if wrong.any():
             b, n = wrong.nonzero()[0].tolist()
             raise ValueError(
-                f"reference: reference[{b}, {n}] is {int(starts[b, n])}, but starts are 0 to "
-                f"{int(p.lengths[b]) - 1}, or {UNKNOWN} for unknown"
+                f"reference: reference[{b}, {n}] is {starts[b, n].item()}, but starts are 0 to "
+                f"{int(p.lengths[b]) - 1 + more}, or {UNKNOWN} for unknown"
             )
         return torch.where(named, starts, -1)
 
     def given(self, reference: Labels) -> Self:
         """The outputs that agree with the reference wherever it is known (-100: unknown), scored as they were.
 
-        None, where a known duration is shorter or longer than allowed.
+        None, where a known duration is shorter or longer than allowed. Where a reference lies between frames, it is the
+        nearest frame that leaves one for every segment (`nearest_starts`).
 
         Example:
             >>> import torch, structloss as sl
@@ -200,17 +202,40 @@ class Segmentation(Segmental):
             >>> sl.Segmentation(boundary).given([[0, -100, 2]]).argmax()
             tensor([[0, 1, 2]])
         """
-        p, starts = self._parts, self._reference(reference)
-        wrong = self._wrong(starts)
+        p, places = self._parts, self._reference(reference)
+        starts = nearest_starts(places, p.lengths, p.counts) if places.is_floating_point() else places
+        latest = torch.where(places >= 0, places, -1).cummax(1).values if places.shape[1] else places
+        wrong = self._wrong(starts) | ((places >= 0) & (places < latest))
         if wrong.any():
             b, n = wrong.nonzero()[0].tolist()
             raise ValueError(
-                f"reference: reference[{b}, {n}] is {int(starts[b, n])}, but starts grow from 0 on, segment by segment"
+                f"reference: reference[{b}, {n}] is {places[b, n].item()}, but starts grow from 0 on, segment by "
+                "segment"
             )
         known, T = starts >= 0, p.opening.shape[1]
         elsewhere = known[:, None] & (torch.arange(T, device=starts.device)[:, None] != starts[:, None])
         marks = self._scattered(torch.where(known, starts, T))
         return self._agreeing(marks, elsewhere, bool((known | ~self._named()).all()))
+
+
+def nearest_starts(places: Tensor, lengths: Tensor, segments: Tensor) -> Tensor:
+    """The frames (B, N) where segments start whose boundaries lie at places (B, N) between frames, in order.
+
+    The nearest frames, halves up, the first 0. Segments shorter than a frame push their successors on, or at the end
+    their predecessors back. -1 and -100 stay as they are.
+
+    Example:
+        >>> import torch
+        >>> nearest_starts(torch.tensor([[0.0, 10.0, 10.1, 30.0]]), torch.tensor([31]), torch.tensor([4]))
+        tensor([[ 0, 10, 11, 30]])
+    """
+    n = torch.arange(places.shape[1], device=places.device)
+    known = places >= 0
+    free = torch.where(known, (places + 0.5).floor().to(torch.int64), 0) - n  # as if each had no frame of its own
+    free = torch.where(known & (n > 0), free, 0).clamp(min=0)
+    pushed = free.cummax(1).values if len(n) else free
+    starts = torch.minimum(pushed, (lengths - segments)[:, None]) + n
+    return torch.where(known, starts, places.to(torch.int64))
 
 
 def _most_frames(lengths: Tensor | Sequence[int] | None) -> int:

@@ -40,22 +40,20 @@ class KernelClassifier(nn.Module):
     """
 
     landmarks: Tensor
-    whitening: Tensor
     weights: Tensor
 
     def __init__(self, inputs: int, phones: int, landmarks: int = 500, variance: float = 19.0, C: float = 5.0) -> None:
         super().__init__()
         self.variance, self.C = variance, C
         self.register_buffer("landmarks", torch.zeros(landmarks, inputs))
-        self.register_buffer("whitening", torch.zeros(landmarks, landmarks))
         self.register_buffer("weights", torch.zeros(landmarks, phones))
 
-    def _features(self, x: Tensor) -> Tensor:
-        return torch.exp(-torch.cdist(x, self.landmarks).square() / (2 * self.variance)) @ self.whitening
+    def _kernel(self, x: Tensor) -> Tensor:
+        return torch.exp(-torch.cdist(x, self.landmarks).square() / (2 * self.variance))
 
     def forward(self, x: Tensor) -> Tensor:
         """Of frames (B, T, d), (B, T, P)."""
-        return self._features(x) @ self.weights
+        return self._kernel(x) @ self.weights
 
     def fit(self, frames: Sequence[tuple[Tensor, Tensor]], seed: int = 0, block: int = 4096) -> Iterator[float]:
         """One pass over utterances of frames (T, d) and their phones (T,), in random order; yields how far it is."""
@@ -68,11 +66,11 @@ class KernelClassifier(nn.Module):
         kernel = torch.exp(-torch.cdist(self.landmarks, self.landmarks).double().square() / (2 * self.variance))
         values, vectors = torch.linalg.eigh(kernel)
         inverse = torch.where(values > 1e-6 * values.max(), values.clamp(min=1e-12).rsqrt(), 0)
-        self.whitening.copy_(vectors * inverse @ vectors.T)
-        weights, total = self.weights.zero_(), torch.zeros_like(self.weights, dtype=torch.float64)
+        whitening = (vectors * inverse @ vectors.T).to(self.weights)
+        weights, total = torch.zeros_like(self.weights), torch.zeros_like(self.weights, dtype=torch.float64)
         for begin in range(0, len(order), block):
             part = order[begin : begin + block]
-            features = self._features(x[part])
+            features = self._kernel(x[part]) @ whitening
             passive_aggressive(features.numpy(), y[part].numpy(), weights.numpy(), total.numpy(), self.C)
             yield min(1.0, (begin + block) / len(order))
-        self.weights.copy_(total / len(order))
+        self.weights.copy_(whitening @ (total / len(order)).to(whitening))

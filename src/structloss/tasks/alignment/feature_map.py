@@ -7,8 +7,8 @@ Of a recording with frames :math:`s_1 \ldots s_T`, phones :math:`p_1 \ldots p_N`
 6. the durations' log-likelihood, :math:`\sum_n \log \mathcal{N}(y_{n+1} - y_n; \mu_{p_n}, \sigma_{p_n})`;
 7. the change of the speaking rate, :math:`\sum_{n>1} (r_n - r_{n-1})^2` with :math:`r_n = (y_{n+1} - y_n) / \mu_{p_n}`.
 
-Each is divided by the number of phones, as the losses are, and by its deviation over the training alignments, so that
-no weight is large because its feature is small.
+Each is divided by the number of phones, as the losses are, and by how much it differs between rough alignments and
+their references, so that a step of training is about as long as the weights are large.
 """
 
 import math

@@ -48,6 +48,15 @@ def frame_of(seconds: float, hop_ms: float = 10.0) -> int:
     return (round(seconds * RATE) + hop // 2) // hop
 
 
+def place_of(seconds: float, hop_ms: float = 10.0) -> float:
+    """A time in frames, between which it may lie.
+
+    >>> place_of(0.1234)
+    12.34
+    """
+    return seconds * RATE / hop_samples(hop_ms)
+
+
 def seconds_of(frame: int, hop_ms: float = 10.0) -> float:
     """When a frame starts: the inverse of `frame_of`.
 

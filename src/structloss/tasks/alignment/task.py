@@ -7,14 +7,21 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from structloss.losses import BoundaryTolerance
 from structloss.structures import Segmentation
 from structloss.tasks.alignment.classifier import FrameNetwork, KernelClassifier
-from structloss.tasks.alignment.feature_map import Durations, Features, segmentation
-from structloss.tasks.alignment.frontend import seconds_of
+from structloss.tasks.alignment.feature_map import NAMES, Durations, Features, segmentation
 from structloss.tasks.alignment.utterance import Utterance
 from structloss.training.task import DataError, Defaults, Example, Task, TaskModel
 
 TOLERANCES = (10, 20, 30, 40)  # milliseconds
+ROUGH = torch.tensor([float(name in ("confidence", "duration")) for name in NAMES])  # weights of a rough aligner
+
+
+# Weights start as a rough aligner's. At 0 all alignments have one score, and the first target of direct loss is the
+# first of those without loss: every phone starts as early as that allows. And a step from 0, away from what is no
+# alignment anybody would make, is longer than all later ones together.
+_START = 3.0
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,9 @@ class Encoded:
     def __len__(self) -> int:
         return len(self.utterance.x)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Encoded":
+        return self  # it never changes
+
 
 class Aligner(TaskModel):
     """A frame classifier and the weights of the seven features.
@@ -40,8 +50,10 @@ class Aligner(TaskModel):
         self.durations = Durations(**config["durations"])
         self.scale: Tensor
         self.register_buffer("scale", torch.tensor(config["scale"]))
-        self.weights = nn.Parameter(torch.zeros(7))
+        self.weights = nn.Parameter(_START * ROUGH)
         self.aggressiveness: float | None = None  # steps are passive-aggressive where it is set
+        self.steps: Steps | None = None  # of the training that has just begun, of weights alone
+        self._kept: dict[int, Encoded] = {}
         P, inputs = len(self.names), config["inputs"]
         self.classifier: FrameNetwork | KernelClassifier
         if config["classifier"] == "network":
@@ -53,8 +65,14 @@ class Aligner(TaskModel):
     def _learns_all(self) -> bool:
         return bool(self.config["learns"] == "all")
 
+    def keep(self, examples: Sequence[Example]) -> None:
+        """Encode examples once for all trainings of the weights, where the classifier learns no more."""
+        self._kept = {} if self._learns_all else {id(e.x): self.encode(e) for e in examples}
+
     def encode(self, example: Example) -> Encoded:
         utterance: Utterance = example.x
+        if (kept := self._kept.get(id(utterance))) is not None and kept.utterance is utterance:
+            return kept
         unknown = [phone for phone in utterance.phones if phone not in self._numbers]
         if unknown:
             raise DataError(f"{example.where}: got the phone {unknown[0]!r}, which the training data lack")
@@ -77,7 +95,7 @@ class Aligner(TaskModel):
         features = [e.features or self._features(e.utterance, e.phones) for e in encoded]
         return segmentation(self.weights / self.scale, features)
 
-    def reference(self, example: Example) -> list[int]:
+    def reference(self, example: Example) -> list[float]:
         return list(example.y)
 
     def named(self, labels: Sequence[int]) -> tuple[int, ...]:
@@ -86,36 +104,52 @@ class Aligner(TaskModel):
     def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
         if self._learns_all:
             return [torch.optim.Adam(self.parameters(), lr, weight_decay=l2 / examples)]
-        if self.aggressiveness is not None:
-            return [PassiveAggressiveSteps(self.weights, self.aggressiveness)]
-        return [torch.optim.SGD([self.weights], lr)]
+        self.steps = Steps(self.weights, lr, self.aggressiveness)
+        return [self.steps]
 
 
-class PassiveAggressiveSteps(torch.optim.Optimizer):
-    """Steps along the gradient that would bring the objective to 0 were it linear, and of at most C times it."""
+class Steps(torch.optim.Optimizer):
+    """Steps of lr times the gradient, or with C as long as would bring the objective to 0 were it linear, but of at
+    most C times the gradient.
 
-    def __init__(self, weights: nn.Parameter, C: float) -> None:
-        super().__init__([weights], {"C": C})
+    It counts the steps, and those that moved anything.
+    """
+
+    def __init__(self, weights: nn.Parameter, lr: float, C: float | None = None) -> None:
+        super().__init__([weights], {"lr": lr, "C": C})
+        self.taken = self.moved = 0
 
     def step(self, closure: Any) -> None:  # type: ignore[override]
         value = float(closure().detach())
         for group in self.param_groups:
             for weights in group["params"]:
                 squared = float(weights.grad.square().sum())
+                self.taken += 1
                 if squared > 0:
-                    weights.data -= min(group["C"], value / squared) * weights.grad
+                    self.moved += 1
+                    length = group["lr"] if group["C"] is None else min(group["C"], value / squared)
+                    weights.data -= length * weights.grad
 
 
 def feature_scale(model: Aligner, examples: Sequence[Example]) -> Tensor:
-    """The deviation of each feature (7,) over the alignments of examples."""
-    model.eval()
+    """How large differences of each feature (7,) are: between rough alignments and the references of examples.
+
+    The root of their mean square. A rough alignment is one by the classifier's confidence and the durations alone.
+    """
+    features = [model._features(e.x, model.encode(e).phones) for e in examples]
     with torch.no_grad():
-        rows = torch.stack([model._features(e.x, model.encode(e).phones).at(e.x.starts) for e in examples])
-    return rows.std(0, correction=0).clamp(min=1e-3)
+        references = torch.stack([f.at(e.x.starts) for f, e in zip(features, examples, strict=True)])
+        deviation = references.std(0, correction=0).clamp(min=1e-3)
+        found = [y for f in features for y in segmentation(ROUGH / deviation, [f]).decode()]
+        differences = torch.stack([f.at(y) for f, y in zip(features, found, strict=True)]) - references
+    return torch.maximum(differences.square().mean(0).sqrt(), 0.01 * deviation)
 
 
 class Alignment(Task):
-    """Recordings with their phones. The metrics are the parts of boundaries within 10, 20, 30 and 40 ms."""
+    """Recordings with their phones. The metrics are the parts of boundaries within 10, 20, 30 and 40 ms.
+
+    They are what `BoundaryTolerance` counts, to the bit: both compare frames with times, which lie between frames.
+    """
 
     name = "alignment"
     metric = "10ms"
@@ -131,8 +165,8 @@ class Alignment(Task):
 
     @staticmethod
     def examples(utterances: Sequence[Utterance]) -> list[Example]:
-        """Each recording with the frames its phones start at."""
-        return [Example(u, u.starts, u, u.name) for u in utterances]
+        """Each recording with where its phones start, in frames, between which times may lie."""
+        return [Example(u, u.places, u, u.name) for u in utterances]
 
     def configure(self, examples: Sequence[Example], settings: dict[str, Any]) -> dict[str, Any]:
         utterances = [example.x for example in examples]
@@ -148,19 +182,19 @@ class Alignment(Task):
     def defaults(self, settings: dict[str, Any]) -> Defaults:
         if settings["learns"] == "all":
             return Defaults(lr=0.001, l2=0.0, epochs=10, batch_size=4, patience=4)
-        return Defaults(lr=1.0, l2=0.0, epochs=10, batch_size=1, patience=3)
+        return Defaults(lr=1.0, l2=0.0, epochs=40, batch_size=1, patience=8, average=0.99, updates=50)
 
     def build(self, config: dict[str, Any]) -> TaskModel:
         return Aligner(config)
 
     def evaluate(self, examples: Sequence[Example], predictions: Sequence[Sequence[Any]]) -> dict[str, float]:
-        errors = torch.tensor(
-            [
-                abs(seconds_of(frame, example.x.hop_ms) - time)
-                for example, y in zip(examples, predictions, strict=True)
-                for frame, time in zip(y[1:], example.x.times[1:], strict=True)
-            ],
-            dtype=torch.float64,
-        )
-        within = [(errors <= tolerance / 1000 + 1e-9).double().mean().item() for tolerance in TOLERANCES]
-        return {f"{tolerance}ms": part for tolerance, part in zip(TOLERANCES, within, strict=True)}
+        distances = [
+            (torch.tensor(y[1:], dtype=torch.float64) - torch.tensor(example.y[1:], dtype=torch.float64)).abs()
+            for example, y in zip(examples, predictions, strict=True)
+        ]
+        found = {}
+        for tolerance in TOLERANCES:
+            losses = [BoundaryTolerance(tau_ms=tolerance, frame_ms=example.x.hop_ms) for example in examples]
+            off = [loss.penalty(distance) for loss, distance in zip(losses, distances, strict=True)]
+            found[f"{tolerance}ms"] = 1 - torch.cat(off).mean().item()
+        return found

@@ -1,8 +1,10 @@
 """Train an aligner as McAllester 2010 does: a frame classifier on one part of the data, seven weights on another."""
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,10 +26,9 @@ from structloss.training.plan import Plan
 from structloss.training.record import described, digest, record_of
 
 PAPER = (1500, 1796, 100)  # utterances for the classifier, for the weights, and held out
-# Of direct loss. The paper took 1.1 with features of other sizes; with ours the first step from 0, away from any
-# alignment, is so large that the losses of smaller epsilons never matter again.
-EPSILONS = (1.1, 11.0, 110.0, 1100.0)
-AGGRESSIVENESS = (0.01, 0.1, 1.0)  # C of passive-aggressive steps
+LEAST_HELD = 100
+EPSILONS = (3.5, 11.0, 35.0, 110.0)  # of direct loss; the paper took 1.1, with features of other sizes
+AGGRESSIVENESS = (0.03, 0.3, 3.0)  # C of passive-aggressive steps
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,16 @@ class Parts:
 
     @classmethod
     def of(cls, utterances: Sequence[Utterance], seed: int, proportions: tuple[int, int, int] = PAPER) -> Self:
-        """A random split in these proportions; where they add up to the number of utterances, in these numbers."""
+        """A random split in these proportions; where they add up to the number of utterances, in these numbers.
+
+        At least 100 are held out, or a fifth of all where that is less.
+        """
         order = list(range(len(utterances)))
         random.Random(seed).shuffle(order)
         if len(order) < 3:
             raise ValueError(f"got {len(order)} aligned recordings, but wanted at least 3: each part needs one")
         total = sum(proportions)
-        held = max(1, round(len(order) * proportions[2] / total))
+        held = max(1, round(len(order) * proportions[2] / total), min(LEAST_HELD, len(order) // 5))
         first = min(max(1, round(len(order) * proportions[0] / total)), len(order) - held - 1)
         parts = (order[:first], order[first : len(order) - held], order[len(order) - held :])
         return cls(*([utterances[i] for i in part] for part in parts))
@@ -67,20 +71,24 @@ class PassiveAggressive(Hinge):
 
 
 class AnnealedDirectLoss(DirectLoss):
-    r"""Direct loss with the theory's schedule, :math:`\eta^t = \epsilon^t = 1 / \sqrt{t}`, for steps of size 1."""
+    r"""Direct loss with the theory's schedule, for steps of size 1: :math:`\eta^t = 1 / \sqrt{t}`, as is
+    :math:`\epsilon^t`, times the first one.
+    """
 
-    def __init__(self, loss: Loss, toward: bool = True) -> None:
+    def __init__(self, loss: Loss, toward: bool = True, epsilon: float = 1.0) -> None:
         super().__init__(loss, inverse_square_root, toward)
+        self.first = epsilon
+        self.epsilon = partial(inverse_square_root, first=epsilon)
 
     def values(self, s: Structure, r: Any) -> Tensor:
         """The direct loss at this step's epsilon, times eta * epsilon."""
         values = super().values(s, r)
-        return inverse_square_root(max(1, int(self.step))) ** 2 * values
+        return self.first * inverse_square_root(max(1, int(self.step))) ** 2 * values
 
 
-def inverse_square_root(t: int) -> float:
-    """1 / sqrt(t)."""
-    return float(t**-0.5)
+def inverse_square_root(t: int, first: float = 1.0) -> float:
+    """first / sqrt(t)."""
+    return float(first * t**-0.5)
 
 
 def make_ready(out: Path, plan: Plan) -> None:
@@ -157,37 +165,53 @@ def objective_of_name(name: str, loss: str, hop_ms: float) -> Objective:
 def candidates(objective: str, epsilons: Sequence[float] = ()) -> list[str]:
     """The objectives to choose among: direct loss with each epsilon, Keshet's steps with each C, others as they are."""
     kind, settings = split(objective, "objective")
-    if epsilons and (kind != "direct" or "epsilon" in settings):
+    if epsilons and (kind not in ("direct", "annealed") or "epsilon" in settings):
         raise ValueError(
             f"epsilon: got {list(epsilons)} for the objective {objective!r}, but it is for direct without one"
         )
-    key, values = {"direct": ("epsilon", epsilons or EPSILONS), "passive-aggressive": ("C", AGGRESSIVENESS)}.get(
-        kind, ("", ())
-    )
+    key, values = {
+        "direct": ("epsilon", epsilons or EPSILONS), "annealed": ("epsilon", epsilons or EPSILONS),
+        "passive-aggressive": ("C", AGGRESSIVENESS),
+    }.get(kind, ("", ()))  # fmt: skip
     if not values or key in settings:
         return [objective]
     return [f"{objective}{',' if settings else ':'}{key}={value:g}" for value in values]
 
 
+@dataclass(frozen=True)
+class Tried:
+    """An objective, the best of its held-out metrics, after how many epochs, and the share of steps that moved."""
+
+    objective: str
+    held_out: float
+    epochs: int
+    moved: float
+
+
 def choose(
     model: Aligner, parts: Parts, objectives: Sequence[str], loss: str, out: Path, epochs: int | None, plan: Plan,
     on_progress: Callable[[str], None] = lambda text: None,
-) -> None:  # fmt: skip
+) -> list[Tried]:  # fmt: skip
     """Train from the same start under each of the objectives, and keep in `out` what is best on the held-out part.
 
-    Of the plan it takes the seed, and how to begin and to write checkpoints.
+    Of the plan it takes the seed, and how to begin and to write checkpoints. Returns what was tried, the best first;
+    the model is left as it began.
     """
     task = Alignment()
     plan = replace(plan, **asdict(task.defaults(model.config)) | ({"epochs": epochs} if epochs else {}))
     begin = {key: value.clone() for key, value in model.state_dict().items()}
-    best = -1.0
+    model.keep([*task.examples(parts.weights), *task.examples(parts.held)])
+    tried: list[Tried] = []
     for name in objectives:
-        model.load_state_dict(begin)
         folder = out / "runs" / file_name(name) if len(objectives) > 1 else out
         history = train(model, parts, objective_of_name(name, loss, model.config["hop_ms"]), folder, plan)
-        value = max(row[f"dev_{task.metric}"] for row in history)
-        on_progress(f"{name}: {100 * value:.2f} % of the held-out boundaries within 10 ms")
-        if value > best:
-            best = value
-            if folder != out:
-                copy_model(folder, out)
+        model.load_state_dict(begin)
+        values = [row[f"dev_{task.metric}"] for row in history]
+        steps = model.steps
+        share = steps.moved / steps.taken if steps is not None and steps.taken else math.nan
+        found = Tried(name, max(values), 1 + values.index(max(values)), share)
+        on_progress(f"{name}: {100 * found.held_out:.2f} % of the held-out boundaries within 10 ms")
+        if folder != out and all(found.held_out > other.held_out for other in tried):
+            copy_model(folder, out)
+        tried.append(found)
+    return sorted(tried, key=lambda one: -one.held_out)

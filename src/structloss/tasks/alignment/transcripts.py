@@ -12,18 +12,25 @@ from structloss.text import DataError, columns, numbered_lines
 SUFFIXES = (".textgrid", ".lab", ".phn", ".segs")  # in any case of letters
 
 _HTK = 10_000_000  # units a second
+LAB_UNITS = {
+    "100ns": _HTK,
+    "samples": 16_000,
+    "ms": 1000,
+    "seconds": 1,
+}  # what times of a .lab can be in, so many a second
+_SHORTEST_LAB = 1_000  # units of 100 ns: no recording is as short, but whole seconds look like that
 _TIMIT = 16_000  # samples a second
 _MOST_BYTES = 1 << 24
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _DECIMAL = re.compile(r"[0-9]{1,15}(\.[0-9]{0,30})?")
 
 
-def read(path: Path | str, tier: str = "phones") -> Segments:
+def read(path: Path | str, tier: str = "phones", lab_unit: str | None = None) -> Segments:
     """The phones of a transcript, whose format is that of its suffix; `tier` is which one of a TextGrid.
 
     - `.TextGrid`: the intervals of a tier, empty ones being silence.
-    - `.lab`: lines "start end phone" in HTK's units of 100 ns; or, after a line that is a bare #, xwaves' lines
-      "end colour phone" in seconds.
+    - `.lab`: lines "start end phone" in HTK's units of 100 ns, or in seconds where times have a decimal point, or in
+      `lab_unit`, one of `LAB_UNITS`; or, after a line that is a bare #, xwaves' lines "end colour phone" in seconds.
     - `.phn`: lines "start end phone" in samples at 16 kHz, as TIMIT has them.
     - `.segs`: xwaves' lines, as festival saves them.
 
@@ -31,6 +38,8 @@ def read(path: Path | str, tier: str = "phones") -> Segments:
     """
     path = Path(path)
     suffix = _suffix(path)
+    if lab_unit is not None and lab_unit not in LAB_UNITS:
+        raise ValueError(f"lab_unit: got {lab_unit!r}, but wanted one of {', '.join(LAB_UNITS)}")
     if not path.is_file():
         raise DataError(f"{path}: is not there, but wanted a transcript")
     if path.stat().st_size > _MOST_BYTES:
@@ -43,8 +52,10 @@ def read(path: Path | str, tier: str = "phones") -> Segments:
         raise DataError(f"{path}: got no line that is a bare #, after which segments start")
     if suffix != ".phn" and header is not None:
         intervals = _by_ends(lines[header + 1 :])
+    elif suffix == ".phn":
+        intervals = _by_units(lines, _TIMIT, _WHOLE, "samples")
     else:
-        intervals = _by_units(lines, _TIMIT if suffix == ".phn" else _HTK)
+        intervals = _of_lab(lines, path, lab_unit)
     return Segments.from_intervals(intervals, str(path))
 
 
@@ -87,13 +98,28 @@ def _rounded(segments: Segments, units: int, path: Path) -> list[int]:
     return times
 
 
-def _by_units(lines: list[tuple[str, list[str]]], units: int) -> Iterator[Interval]:
-    """Lines of start, end and phone, times in whole units."""
-    wanted = "start, end and phone, times in " + ("samples" if units == _TIMIT else "units of 100 ns")
+def _of_lab(lines: list[tuple[str, list[str]]], path: Path, unit: str | None) -> Iterator[Interval]:
+    """Lines of start, end and phone in a unit; without one in that which their numbers tell, if they do."""
+    if unit is not None:
+        return _by_units(lines, LAB_UNITS[unit], _DECIMAL, unit)
+    times = [time for _, cut in lines if len(cut) > 2 for time in cut[:2] if _DECIMAL.fullmatch(time)]
+    if any("." in time for time in times):
+        return _by_units(lines, 1, _DECIMAL, "seconds")
+    latest = max(map(int, times), default=_SHORTEST_LAB)
+    if latest < _SHORTEST_LAB:
+        raise DataError(
+            f"{path}: ends at {latest}, too little for HTK's units of 100 ns; --lab-unit "
+            f"{'|'.join(LAB_UNITS)} says what its times are in"
+        )
+    return _by_units(lines, _HTK, _WHOLE, "units of 100 ns")
+
+
+def _by_units(lines: list[tuple[str, list[str]]], units: int, number: re.Pattern[str], unit: str) -> Iterator[Interval]:
+    """Lines of start, end and phone, times in a unit of which a second has so many."""
     for where, cut in lines:
         if cut:
-            start, end, phone = _three(where, cut, _WHOLE, (0, 1), wanted)
-            yield int(start) / units, int(end) / units, phone, where
+            start, end, phone = _three(where, cut, number, (0, 1), f"start, end and phone, times in {unit}")
+            yield float(start) / units, float(end) / units, phone, where
 
 
 def _by_ends(lines: list[tuple[str, list[str]]]) -> Iterator[Interval]:

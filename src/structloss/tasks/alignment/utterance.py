@@ -1,13 +1,16 @@
 """A recording as aligners see it: frames, phones, and where they start if that is known."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.tasks.alignment.frontend import features, frame_of
+from structloss.structures.segments.segmentation import nearest_starts
+from structloss.tasks.alignment.frontend import features, place_of, seconds_of
 from structloss.tasks.alignment.recordings import Speech
 
 
@@ -23,11 +26,24 @@ class Utterance:
     starts: tuple[int, ...] = ()
 
     @classmethod
+    def bare(cls, name: str, samples: NDArray[np.float32], phones: Sequence[str], hop_ms: float) -> Self:
+        """What an aligner sees of a recording whose phones have no times. Every feature has mean 0 and variance 1."""
+        return cls(name, torch.from_numpy(features(samples, hop_ms, normalise=True)), tuple(phones), hop_ms)
+
+    @classmethod
     def of(cls, speech: Speech, hop_ms: float) -> Self:
-        """What an aligner sees of speech whose phones have times. Every feature has mean 0 and variance 1."""
-        x = torch.from_numpy(features(speech.samples, hop_ms, normalise=True))
-        times = speech.segments.starts
-        return cls(speech.name, x, speech.segments.phones, hop_ms, times, start_frames(times, hop_ms, len(x)))
+        """The same of speech whose phones have times."""
+        made, times = cls.bare(speech.name, speech.samples, speech.segments.phones, hop_ms), speech.segments.starts
+        return replace(made, times=times, starts=start_frames(times, hop_ms, len(made.x)))
+
+    def at(self, starts: Sequence[int]) -> Self:
+        """The same with phones that start at these frames."""
+        return replace(self, starts=tuple(starts), times=tuple(seconds_of(start, self.hop_ms) for start in starts))
+
+    @property
+    def places(self) -> tuple[float, ...]:
+        """Where the phones start in frames, between which times may lie: what losses and metrics are about."""
+        return tuple(place_of(time, self.hop_ms) for time in self.times)
 
     def durations(self) -> list[int]:
         """Of each phone, in frames."""
@@ -50,7 +66,5 @@ def start_frames(times: Sequence[float], hop_ms: float, frames: int) -> tuple[in
     """
     if frames < len(times):
         raise ValueError(f"times: got {len(times)} phones in {frames} frames, but every phone needs one")
-    starts = [0]
-    for n, time in enumerate(times[1:], 1):
-        starts.append(min(max(frame_of(time, hop_ms), starts[-1] + 1), frames - (len(times) - n)))
-    return tuple(starts)
+    places = torch.tensor([[place_of(time, hop_ms) for time in times]], dtype=torch.float64)
+    return tuple(nearest_starts(places, torch.tensor([frames]), torch.tensor([len(times)]))[0].tolist())

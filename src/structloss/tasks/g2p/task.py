@@ -60,7 +60,7 @@ class LettersToSounds(TaskModel):
         letters = [self._letters.get(letter, _UNKNOWN) for letter in example.x]
         return torch.tensor([_EDGE, *letters, _EDGE])
 
-    def reference(self, example: Example) -> list[int]:
+    def reference(self, example: Example) -> list[int] | list[float]:
         if not example.y:
             raise DataError(f"{example.where}: got a word without phones")
         return super().reference(example)
