@@ -1,7 +1,7 @@
 """Every operation of the Triton engine against a list of all outputs, in every precision: on a GPU, or interpreted."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -121,7 +121,8 @@ def _check(row: _Row, operation: str, case: Case, dtype: torch.dtype, device: st
             if tuple(y) != (*best, *[-1] * (len(y) - len(best))):
                 row.values = float("inf")
     elif operation == "marginals":
-        wanted = torch.autograd.grad(sum(z for z in map(_log_partition, scores) if z > -torch.inf), exact)
+        total = torch.stack([z for z in map(_log_partition, scores) if z > -torch.inf]).sum()
+        wanted = torch.autograd.grad(total, exact)
         found = s.marginals()
         if len(exact) > 1:  # of transitions that are shared: of labels, from those of their pairs
             found = found.flatten(2, -2).sum(2)
@@ -222,7 +223,10 @@ def _opcheck(every: dict[str, Case], device: str) -> bool:
     calls: dict[str, tuple[object, tuple[object, ...]]] = {}
 
     class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        def __init__(self) -> None:
+            super().__init__()  # type: ignore[no-untyped-call]
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func.namespace == "structloss":
                 calls[str(func)] = (func, args)
             return func(*args, **(kwargs or {}))
