@@ -222,6 +222,7 @@ def fit(
             cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
             if cause.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            said = str(error) if cause is not error else f"{error.filename}: {error.strerror}"
+            of = f"{error.filename}: " if error.filename else ""
+            said = str(error) if cause is not error else f"{of}{error.strerror}"
             raise OSError(f"{said}; --resume goes on from the last checkpoint once there is some") from None
     return training.history
