@@ -2,7 +2,9 @@
 
 import json
 import math
+import random
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +21,16 @@ pytest.importorskip("kaldi_native_fbank", reason="kaldi-native-fbank (the extra 
 
 import structloss as sl
 from structloss.cli import app
+from structloss.reproduce.alignment import SVM, Run, Table, with_gross_errors
 from structloss.tasks.alignment import audio, transcripts
 from structloss.tasks.alignment.apply import jobs_of
 from structloss.tasks.alignment.classifier import KernelClassifier
 from structloss.tasks.alignment.feature_map import Durations, Features, segmentation
 from structloss.tasks.alignment.resample import resample
-from structloss.tasks.alignment.task import Steps
+from structloss.tasks.alignment.task import Aligner, Alignment, Steps
 from structloss.tasks.alignment.train import AnnealedDirectLoss, Parts, candidates
 from structloss.tasks.alignment.utterance import Utterance, start_frames
+from structloss.training.batches import LengthBatches
 from structloss.training.fit import Training
 
 
@@ -147,6 +151,85 @@ def test_passive_aggressive_steps_are_as_long_as_needed_and_no_longer_than_c(C: 
     value.backward()
     Steps(weights, 1.0, C).step(lambda: value)
     assert (1 - weights @ phi).item() == pytest.approx(wanted, abs=1e-6)
+
+
+def test_metrics_are_the_losses_of_times_to_the_bit() -> None:
+    task, generator = Alignment(), random.Random(0)
+    for hop in (5.0, 10.0):
+        examples = task.examples([Utterance.of(spoken(seed), hop) for seed in range(4)])
+        for _ in range(20):
+            found = [[max(0, round(place) + generator.randint(-4, 4)) for place in example.y] for example in examples]
+            metrics = task.evaluate(examples, found)
+            for tolerance in (10, 20, 30, 40):
+                loss = sl.BoundaryTolerance(tau_ms=tolerance, frame_ms=hop)
+                off = [
+                    (len(e.y) - 1) * loss([y[1:]], [list(e.y[1:])]).item() for e, y in zip(examples, found, strict=True)
+                ]
+                late = [
+                    abs(frame * hop / 1000 - time) > tolerance / 1000 + 1e-9
+                    for e, y in zip(examples, found, strict=True)
+                    for frame, time in zip(y[1:], e.x.times[1:], strict=True)
+                ]
+                assert round(sum(off)) == sum(late)
+                assert metrics[f"{tolerance}ms"] == pytest.approx(1 - sum(late) / len(late))
+
+
+def test_the_first_target_of_direct_loss_is_not_early() -> None:
+    """At weights of 0 it would be: of all alignments without loss the first is taken."""
+    utterances = [Utterance.of(spoken(seed), 10.0) for seed in range(6)]
+    durations = Durations.of(utterances)
+    model = Aligner({**Alignment.settings, "labels": sorted(TONES), "inputs": 42, "durations": asdict(durations),
+                     "scale": [1.0] * 7, "hop_ms": 10.0})  # fmt: skip
+    early = []
+    for u in utterances:
+        right = torch.tensor([[float(p == q) for q in u.frame_phones()] for p in u.phones])
+        s = segmentation(model.weights.detach(), [Features.of(u.x, right, u.phones, durations)])
+        (found,) = s.augment(sl.BoundaryTolerance(1), [list(u.places)], -1.0).decode()
+        early += [found[n] - place for n, place in enumerate(u.places[1:], 1)]
+    assert abs(sum(early) / len(early)) < 0.3
+
+
+def test_epochs_of_updates_are_drawn_and_go_on_where_they_were() -> None:
+    batches = LengthBatches([5] * 7, 1, seed=3, updates=50)
+    assert len(batches) == 50
+    drawn = list(batches)
+    assert len(drawn) == 50
+    assert {i for (i,) in drawn} == set(range(7))
+    batches.set_place(0, 20)
+    assert list(batches) == drawn[20:]
+    batches.set_place(1)
+    assert list(batches) != drawn
+
+
+def test_a_bootstrap_over_utterances_holds_the_difference() -> None:
+    table = Table(boundaries={"t": [10] * 40})
+    generator = random.Random(1)
+    for _ in range(2):
+        table.add("t", SVM, Run([[generator.randint(3, 6), 9, 9, 10] for _ in range(40)]))
+        table.add("t", "other", Run([[generator.randint(5, 8), 9, 9, 10] for _ in range(40)]))
+    mean, low, high = table.difference("t", "other", SVM, 10)
+    assert mean == pytest.approx(table.summary("t", "other", 10)[0] - table.summary("t", SVM, 10)[0])
+    assert 13 < low < mean < high < 27
+    assert table.difference("t", "other", SVM, 20) == (0, 0, 0)
+
+
+def test_gross_errors_move_boundaries_between_their_neighbours() -> None:
+    u = Utterance.of(spoken(3), 10.0)
+    assert with_gross_errors(u, 0.0, random.Random(0)).times == u.times
+    moved = with_gross_errors(u, 1.0, random.Random(0))
+    assert moved.times[0] == 0.0
+    assert list(moved.times) == sorted(moved.times)
+    assert all(a != b for a, b in zip(moved.times[1:], u.times[1:], strict=True))
+    assert moved.starts == start_frames(moved.times, 10.0, len(u.x))
+
+
+def test_steps_that_move_nothing_are_counted() -> None:
+    weights = torch.nn.Parameter(torch.ones(2))
+    steps = Steps(weights, 0.5)
+    for gradient in (torch.zeros(2), torch.tensor([1.0, 2.0])):
+        weights.grad = gradient
+        steps.step(lambda: torch.zeros(()))
+    assert (steps.taken, steps.moved, weights.tolist()) == (2, 1, [0.5, 0.0])
 
 
 def test_what_the_held_out_part_chooses_among() -> None:

@@ -50,7 +50,7 @@ def train(
     loss: Annotated[str, typer.Option(help="tolerance:tau_ms=10 or insensitive:tau_ms=10.")] = "tolerance:tau_ms=10",
     epsilon: Annotated[
         list[float] | None,
-        typer.Option(help="Of direct loss; of several the best on held-out data is taken; by default 1.1 to 1100."),
+        typer.Option(help="Of direct loss; of several the best on held-out data is taken; by default 1.1 to 35."),
     ] = None,
     hop: Annotated[float, typer.Option(help="Milliseconds from one frame to the next.")] = 10.0,
     classifier: Annotated[str, typer.Option(help="network, or the paper's kernel.")] = "network",
@@ -60,7 +60,10 @@ def train(
     dictionary: Dictionary = None,
     phones: Annotated[bool, typer.Option("--phones", help="Texts without times are of phones, not of words.")] = False,
     lab_unit: LabUnit = None,
-    epochs: options.Epochs = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(min=1, help="At most so many looks at the held-out part: one in 50 updates, 40 by default."),
+    ] = None,
     seed: options.Seed = 0,
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,

@@ -28,18 +28,17 @@ from structloss.training.task import Example, predict
 
 SVM = "structural SVM, steps of Keshet 2007"
 METHODS: dict[str, tuple[str, str]] = {  # objective and loss
-    "perceptron": ("perceptron", "insensitive:tau_ms=10"),
     SVM: ("passive-aggressive", "insensitive:tau_ms=10"),
+    "direct loss, tau-alignment": ("direct", "tolerance:tau_ms=10"),
+    "direct loss, tau-insensitive": ("direct", "insensitive:tau_ms=10"),
     f"{SVM}, tau-alignment": ("passive-aggressive", "tolerance:tau_ms=10"),
     "structural SVM, steps of size 1": ("hinge", "insensitive:tau_ms=10"),
     "structural SVM, steps of size 1, tau-alignment": ("hinge", "tolerance:tau_ms=10"),
-    "direct loss, tau-alignment": ("direct", "tolerance:tau_ms=10"),
-    "direct loss, tau-insensitive": ("direct", "insensitive:tau_ms=10"),
+    "perceptron": ("perceptron", "insensitive:tau_ms=10"),
     "direct loss away, tau-alignment": ("direct:toward=false", "tolerance:tau_ms=10"),
     "direct loss away, tau-insensitive": ("direct:toward=false", "insensitive:tau_ms=10"),
     "direct loss annealed, tau-alignment": ("annealed", "tolerance:tau_ms=10"),
 }
-DIRECT = ("direct loss, tau-alignment", "direct loss, tau-insensitive")
 OFF_THE_SHELF = "pocketsphinx"
 PAPER = {  # Table 1, on TIMIT
     "Hosom (2009)": (79.30, 93.36, 96.74, 98.22),

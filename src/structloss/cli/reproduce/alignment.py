@@ -65,7 +65,7 @@ def alignment(
             known = [reproduction.with_gross_errors(utterance, noise, generator) for utterance in known]
         results = reproduction.table(
             known, tests, out / "runs", numbers, hop,
-            {"classifier": classifier}, epochs, say, words=digits is not None,
+            {"classifier": classifier}, min(epochs, 2) if quick else epochs, say, words=digits is not None,
         )  # fmt: skip
         corpus = "TIMIT" if timit else "spoken digits" if digits else "synthetic voices"
         finding = Finding(
@@ -117,7 +117,7 @@ def _voices(
             speech += [recording.read() for recording in result.recordings]
         return speech
 
-    sizes = (30, 8, 20) if quick else (200, 75, 300)
+    sizes = (30, 8, 20) if quick else (150, 40, 160)
     train = made("train", SEEN, sizes[0], 3 * seed + 1)
     return train, {
         "voices it knows": made("test", SEEN, sizes[1], 3 * seed + 2),
