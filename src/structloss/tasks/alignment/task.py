@@ -136,8 +136,9 @@ def feature_scale(model: Aligner, examples: Sequence[Example]) -> Tensor:
 
     The root of their mean square. A rough alignment is one by the classifier's confidence and the durations alone.
     """
-    features = [model._features(e.x, model.encode(e).phones) for e in examples]
+    model.eval()
     with torch.no_grad():
+        features = [model._features(e.x, model.encode(e).phones) for e in examples]
         references = torch.stack([f.at(e.x.starts) for f, e in zip(features, examples, strict=True)])
         deviation = references.std(0, correction=0).clamp(min=1e-3)
         found = [y for f in features for y in segmentation(ROUGH / deviation, [f]).decode()]

@@ -106,7 +106,7 @@ def _of_lab(lines: list[tuple[str, list[str]]], path: Path, unit: str | None) ->
     if any("." in time for time in times):
         return _by_units(lines, 1, _DECIMAL, "seconds")
     latest = max(map(int, times), default=_SHORTEST_LAB)
-    if latest < _SHORTEST_LAB:
+    if latest < _SHORTEST_LAB and len(times) == 2 * sum(bool(cut) for _, cut in lines):
         raise DataError(
             f"{path}: ends at {latest}, too little for HTK's units of 100 ns; --lab-unit "
             f"{'|'.join(LAB_UNITS)} says what its times are in"
