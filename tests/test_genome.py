@@ -90,6 +90,22 @@ def test_smith_waterman_as_the_weights_finds_the_closest(problems: choosing.Prob
     assert (outcome.score, outcome.closest) == (problems.scores.amax(1).mean().item(), 1.0)
 
 
+def test_the_best_alignment_scores_what_the_library_says_and_has_its_gradient(problems: choosing.Problems) -> None:
+    model, (native, others) = choosing.Aligner(4, "best"), problems.pairs
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
+    for gap in (-1.0, 0.3):
+        model.gap.data.fill_(gap)
+        weights = list(model.parameters())
+        table = model.pairs[native[:, :, None], others[:, None]]
+        wanted = sl.Alignment(table, model.gap, mode="local").max().reshape(4, 1, 11)
+        found = torch.stack([model(problems).score(torch.full((4, 1), k)) for k in range(11)], 1)
+        assert torch.allclose(found, wanted[:, 0])
+        factors = torch.randn(4, 11, dtype=torch.float64)
+        gradients = [torch.autograd.grad((x * factors).sum(), weights) for x in (found, wanted[:, 0])]
+        assert all(torch.allclose(a, b) for a, b in zip(*gradients, strict=True))
+
+
 def test_what_is_listed_costs_what_was_given() -> None:
     loss, y = training.Listed(torch.tensor([[1.0, 5.0], [2.0, 7.0]])), torch.tensor([[1], [0]])
     chain = sl.Chain(torch.zeros(2, 1, 2))
@@ -146,4 +162,4 @@ def test_the_quick_form_twice(tmp_path: Path) -> None:
     assert finding.command == "structloss reproduce genome --quick"
     names = [one.name for one in study.configurations(10, quick=True)]
     assert [row[0] for row in finding.grids[0].rows] == names
-    assert {row[0] for row in finding.grids[2].rows} >= set(choosing.LEARNED)
+    assert {row[0] for row in finding.grids[4].rows} >= set(choosing.LEARNED)
