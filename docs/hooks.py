@@ -1,9 +1,10 @@
-"""What the documentation site needs beyond its plugins: formulas as MathML, and the scripts of the gallery.
+"""What the documentation site needs beyond its plugins: formulas as MathML, the gallery's scripts, the playground.
 
 mkdocs calls the functions named on_...; griffe, which reads the docstrings, uses the class `Docstrings`.
 """
 
 import html
+import importlib.util
 import logging
 import re
 from pathlib import Path
@@ -41,6 +42,17 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     for file in sorted((ROOT / "examples").iterdir()):
         if file.suffix in (".py", ".ipynb"):
             files.append(File.generated(config, f"examples/{file.name}", content=file.read_text()))
+    files.append(File.generated(config, "playground.html", content=_playground()))
+
+
+def _playground() -> str:
+    """The page of docs/playground, which is made with the library."""
+    spec = importlib.util.spec_from_file_location("playground_build", ROOT / "docs/playground/build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    return str(build.page())
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:

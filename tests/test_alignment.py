@@ -305,7 +305,8 @@ def test_synthetic_speech_end_to_end(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "aligned 4 of 4 recordings" in result.output
     near = []
-    for path in sorted((tmp_path / "out").iterdir()):
+    assert sorted(path.suffix for path in (tmp_path / "out").iterdir()) == [".TextGrid"] * 4 + [".jsonl"]
+    for path in sorted((tmp_path / "out").glob("*.TextGrid")):
         found, wanted = transcripts.read(path), transcripts.read(tmp_path / "some" / path.name)
         near += [abs(a - b) < 0.05 for a, b in zip(found.starts, wanted.starts, strict=True)]
     assert sum(near) / len(near) > 0.7

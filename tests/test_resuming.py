@@ -373,7 +373,9 @@ def test_a_full_disk_is_one_sentence_and_what_was_written_is_whole(
             result = train(files, "m", "--epochs", 3, "--overwrite")
         assert result.exit_code == 2
         assert "No space left on device; --resume goes on from the last checkpoint" in result.output.replace("\n", " ")
-        assert len(result.output.strip().splitlines()) == 1
+        told = [line for line in result.output.splitlines() if not line.startswith("epoch ")]
+        assert len(told) == 1
+        assert "None" not in told[0]
         assert not list((files / "m").rglob(".structloss-*"))  # nothing half-written
         assert train(files, "m", "--epochs", 3, "--resume").exit_code == 0
         assert kept(files / "m") == kept(files / "whole")

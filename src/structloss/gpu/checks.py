@@ -1,7 +1,7 @@
 """Every operation of the Triton engine against a list of all outputs, in every precision: on a GPU, or interpreted."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,10 +9,11 @@ from torch import Tensor
 from structloss.gpu.cases import CAP, REFERENCES, Case, cases, potentials_of
 from structloss.losses import EditDistance
 from structloss.structures import Structure
-from structloss.structures.engine import engine
+from structloss.structures.engine import Name, engine
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16)
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 1e-5}
+QUICK = ("chain, order 1", "chain, order 2, shared transitions", "CTC, given a string", "CTC, plain")
 WEIGHTS = (2.0, 1.0, 0.0, 3.0)  # of the examples' values in what is differentiated
 
 
@@ -121,7 +122,8 @@ def _check(row: _Row, operation: str, case: Case, dtype: torch.dtype, device: st
             if tuple(y) != (*best, *[-1] * (len(y) - len(best))):
                 row.values = float("inf")
     elif operation == "marginals":
-        wanted = torch.autograd.grad(sum(z for z in map(_log_partition, scores) if z > -torch.inf), exact)
+        total = torch.stack([z for z in map(_log_partition, scores) if z > -torch.inf]).sum()
+        wanted = torch.autograd.grad(total, exact)
         found = s.marginals()
         if len(exact) > 1:  # of transitions that are shared: of labels, from those of their pairs
             found = found.flatten(2, -2).sum(2)
@@ -135,12 +137,15 @@ def _check(row: _Row, operation: str, case: Case, dtype: torch.dtype, device: st
         _valued(row, case, computed(s), torch.stack([defined(x) for x in scores]), leaves, exact)
 
 
-def check_operations(device: str = "cpu") -> Iterator[Row]:
-    """One row for each operation and precision; device "cuda" is a GPU's, "cpu" wants Triton's interpreter."""
-    every = cases()
-    with engine("triton"):
+def check_operations(device: str = "cpu", name: Name = "triton", quick: bool = False) -> Iterator[Row]:
+    """One row for each operation and precision; device "cuda" is a GPU's, "cpu" wants Triton's interpreter.
+
+    Of another engine on any device, too; quick: a few structures, in float32.
+    """
+    every = [case for case in cases() if not quick or case.name in QUICK]
+    with engine(name):
         for operation in ("log_partition", "entropy", "expected", "max", "marginals", "argmax"):
-            for dtype in DTYPES:
+            for dtype in (torch.float32,) if quick else DTYPES if device != "mps" else DTYPES[1:]:
                 row = _Row()
                 for case in every:
                     if operation in _operations(case):
@@ -222,7 +227,10 @@ def _opcheck(every: dict[str, Case], device: str) -> bool:
     calls: dict[str, tuple[object, tuple[object, ...]]] = {}
 
     class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        def __init__(self) -> None:
+            super().__init__()  # type: ignore[no-untyped-call]
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func.namespace == "structloss":
                 calls[str(func)] = (func, args)
             return func(*args, **(kwargs or {}))

@@ -19,7 +19,9 @@ from structloss.losses import EditDistance
 from structloss.structures import CTC, Chain
 from structloss.structures.chain import triton_ctc, triton_engine
 
-TARGETS = (("cuda", 75, 32), ("cuda", 80, 32), ("cuda", 90, 32), ("hip", "gfx942", 64))
+TARGETS: dict[str, tuple[str, int | str, int]] = {
+    "sm_75": ("cuda", 75, 32), "sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "gfx942": ("hip", "gfx942", 64)
+}  # fmt: skip
 REGISTERS = 255  # of a thread, at most: what there is on NVIDIA's
 SHARED = 48 * 1024  # bytes of a program, at most: what every GPU gives without asking
 LABELS = 50
@@ -101,14 +103,14 @@ def compiled() -> Iterator[Row]:
     for variant, x in launches():
         names = x.kernel.arg_names
         signature = dict(zip(names, x.types, strict=False)) | dict.fromkeys(names[len(x.types) :], "constexpr")
-        for backend, arch, warp in TARGETS:
+        for target, (backend, arch, warp) in TARGETS.items():
             source = ASTSource(x.kernel, signature, constexprs=dict(x.constants))
             made = triton.compile(source, target=GPUTarget(backend, arch, warp), options=options(backend))
             name = f"{Path(x.kernel.fn.__code__.co_filename).stem}.{x.kernel.fn.__name__}"
-            yield (_nvidia if backend == "cuda" else _amd)(name, variant, arch, made)
+            yield (_nvidia if backend == "cuda" else _amd)(name, variant, target, made)
 
 
-def _nvidia(name: str, variant: str, arch: int, made: Any) -> Row:
+def _nvidia(name: str, variant: str, target: str, made: Any) -> Row:
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -119,16 +121,16 @@ def _nvidia(name: str, variant: str, arch: int, made: Any) -> Row:
     used = {key: int(n) for key, n in re.findall(r"(REG|STACK|LOCAL|SHARED):(\d+)", said)}
     ptx = made.asm["ptx"]
     return Row(
-        name, variant, f"sm_{arch}", used["REG"], used["STACK"] + used["LOCAL"], 0,
+        name, variant, target, used["REG"], used["STACK"] + used["LOCAL"], 0,
         max(made.metadata.shared, used["SHARED"]), ptx.count("bar.sync"),
         len(re.findall(r"\b(?:atom|red)\.", ptx)), ptx.count("ld.global.nc"),
     )  # fmt: skip
 
 
-def _amd(name: str, variant: str, arch: str, made: Any) -> Row:
+def _amd(name: str, variant: str, target: str, made: Any) -> Row:
     code = made.asm["amdgcn"]
     used = {key: int(n) for key, n in re.findall(r"\.(\w+):\s+(\d+)", code)}
     return Row(
-        name, variant, arch, used["vgpr_count"], used["private_segment_fixed_size"] + 4 * used["vgpr_spill_count"],
+        name, variant, target, used["vgpr_count"], used["private_segment_fixed_size"] + 4 * used["vgpr_spill_count"],
         used["sgpr_spill_count"], made.metadata.shared, code.count("s_barrier"), code.count("_atomic_"), 0,
     )  # fmt: skip

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -167,7 +168,9 @@ def naive(loss: MachineLoss) -> Gradient:
 def methods() -> dict[str, dict[str, Gradient]]:
     """For each loss, the methods; those that need OpenFst only where it is installed."""
     exact = {"edit distance": EditDistance(), "Smith-Waterman": SmithWaterman(), "bigram": NGram(2, smoothing=0)}
-    capped = {"edit distance": EditDistance(cap=5), "Smith-Waterman": SmithWaterman(cap=6)}
+    capped: dict[str, EditDistance | SmithWaterman] = {
+        "edit distance": EditDistance(cap=5), "Smith-Waterman": SmithWaterman(cap=6)
+    }  # fmt: skip
     fst = _openfst() if has_openfst() else {}
     found = {}
     for name, loss in exact.items():
@@ -185,6 +188,10 @@ def has_openfst() -> bool:
     return importlib.util.find_spec("pywrapfst") is not None
 
 
+def _pruned(u: Sequence[Fst], threshold: float, p: Floats, r: list[int]) -> Floats:
+    return gradients.grad_tropical(p, r, *u, threshold=threshold)
+
+
 def _openfst() -> dict[str, dict[str, Gradient]]:
     """The paper's pipeline; for bigrams also from a machine that was reduced before it is determinised."""
     edit = transducers.factored_edit_transducer(ALPHABET, 1, 1, 1)
@@ -194,7 +201,7 @@ def _openfst() -> dict[str, dict[str, Gradient]]:
     def tropical(*u: Fst) -> dict[str, Gradient]:
         found: dict[str, Gradient] = {OPENFST: lambda p, r: gradients.grad_tropical(p, r, *u)}
         for k, name in zip(THRESHOLDS, PRUNED, strict=True):
-            found[name] = lambda p, r, k=k: gradients.grad_tropical(p, r, *u, threshold=k)
+            found[name] = partial(_pruned, u, k)
         return found
 
     return {

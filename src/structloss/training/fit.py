@@ -82,10 +82,12 @@ class Training(lightning.LightningModule):
         self._penalise(optimizers, objective)
         before = objective.skipped
         try:
-            value: Tensor = objective(self.model.structure([x for x, _, _ in batch]), [r for _, r, _ in batch])
+            structure = self.model.structure_to_train([x for x, _, _ in batch])
+            copies = len(structure) // len(batch)
+            value: Tensor = objective(structure, [r for _, r, _ in batch] * copies)
         except ImpossibleError as error:
-            raise DataError(f"{batch[error.example][2]}: {error}") from None
-        self._skipped += objective.skipped - before
+            raise DataError(f"{batch[error.example % len(batch)][2]}: {error}") from None
+        self._skipped += (objective.skipped - before) // copies
         self.manual_backward(value)
         for optimizer in optimizers:
             optimizer.step(lambda: value)
@@ -222,6 +224,7 @@ def fit(
             cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
             if cause.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            said = str(error) if cause is not error else f"{error.filename}: {error.strerror}"
+            of = f"{error.filename}: " if error.filename else ""
+            said = str(error) if cause is not error else f"{of}{error.strerror}"
             raise OSError(f"{said}; --resume goes on from the last checkpoint once there is some") from None
     return training.history

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
@@ -25,13 +26,14 @@ class Launch(NamedTuple):
     constants: Mapping[str, Any]
 
 
-_recorded: list[list[Launch]] = []
+_listed: ContextVar[list[Launch] | None] = ContextVar("listed", default=None)
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
     """Run a kernel in a grid of programs."""
-    if _recorded:
-        _recorded[-1].append(Launch(kernel, tuple(map(_type, arguments)), constants))
+    listed = _listed.get()
+    if listed is not None:
+        listed.append(Launch(kernel, tuple(map(_type, arguments)), constants))
     else:
         kernel[grid](*arguments, **constants, **options("hip" if torch.version.hip else "cuda"))
 
@@ -39,11 +41,12 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
 @contextmanager
 def recording() -> Iterator[list[Launch]]:
     """Within it launches are listed, and nothing is run: what operators give is not filled in."""
-    _recorded.append([])
+    listed: list[Launch] = []
+    before = _listed.set(listed)
     try:
-        yield _recorded[-1]
+        yield listed
     finally:
-        _recorded.pop()
+        _listed.reset(before)
 
 
 _TYPES = {

@@ -237,11 +237,11 @@ class CTC(LinearChain):
         if tolerance:
             return self.certified(loss, reference, tolerance).value
         solve = None
-        machine_only = self._parts.machine is None and isinstance(loss, MachineLoss | LocalLoss)
-        if machine_only and engine_of(self.device) == "triton":
+        alone, engine = self._parts.machine is None, engine_of(self.device)
+        if alone and engine == "triton" and isinstance(loss, MachineLoss | LocalLoss):
             found = self._by_triton(Source(loss, self._references(reference)), None)
             return super().expected(loss, reference) if found is None else found
-        if machine_only and self._native:
+        if alone and engine == "native" and isinstance(loss, MachineLoss | LocalLoss):
             solve = self._solve(Source(loss, self._references(reference)), None)
         return super().expected(loss, reference) if solve is None else known(solve, [self._parts.unary])
 

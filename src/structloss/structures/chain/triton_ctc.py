@@ -171,8 +171,8 @@ def _on_device(
         sizes.append(tables[b][0].numel() // num_labels)  # it may be known further by now
         ends.append(worth(b, final[: sizes[-1]]))
     next_state, before, before_begin, degrees = (torch.cat(x) for x in zip(*tables, strict=True))
-    begins, final = (torch.from_numpy(x).to(device) for x in (np.cumsum(sizes), np.concatenate(ends)))
-    return Endings(begins, next_state, before, before_begin, degrees, final, max(sizes))
+    begins, worths = (torch.from_numpy(x).to(device) for x in (np.cumsum(sizes), np.concatenate(ends)))
+    return Endings(begins, next_state, before, before_begin, degrees, worths, max(sizes))
 
 
 def _ending(scores: Tensor, lengths: Tensor, m: Endings, blank: int) -> Tensor:
@@ -205,7 +205,8 @@ def expected(scores: Tensor, lengths: Tensor, machines: Sequence[OpenAutomaton],
         outside = outside or not np.isfinite(losses).all()
         lowest[b] = losses.min()
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.log(losses - lowest[b])
+            found: Array = np.log(losses - lowest[b])
+            return found
 
     m = _on_device(machines, lengths.tolist(), scores.shape[2], scores.device, worth)
     if outside:

@@ -107,13 +107,14 @@ def expectation(p: Parts, f: Parts) -> Tensor:
 def _both(p: Parts, f: Parts) -> tuple[list[Tensor], int]:
     """One machine that runs what augments both, with the weights of each."""
     a, b, device = p.machine, f.machine, p.lengths.device
-    if a is None and b is None:
+    own = b if a is None else a
+    if own is None:
         return [], 1
     if a is not None and b is not None and a.batch is not b.batch:
         pairs = [pair(x, y, MAX_STATES) for x, y in zip(a.batch.automata, b.batch.automata, strict=True)]
-        a = Augmentation(MachineBatch.of([x.first for x in pairs], a.batch.positions), a.scale)
+        own = a = Augmentation(MachineBatch.of([x.first for x in pairs], a.batch.positions), a.scale)
         b = Augmentation(MachineBatch.of([x.second for x in pairs], b.batch.positions), b.scale)
-    m = on_device((a or b).batch, device)
+    m = on_device(own.batch, device)
     first, second = ((None, None) if x is None else on_device(x.batch, device).scaled(x.scale) for x in (a, b))
     return _weighed(m, first, second), m.most_states
 
