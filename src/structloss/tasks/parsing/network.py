@@ -24,7 +24,7 @@ class Biaffine(nn.Module):
 
 
 class BiLSTM(nn.Module):
-    """Both ways along rows (B, T, D) that are padded behind: several times as fast as packed ones, which go step by step.
+    """Both ways along rows (B, T, D) that are padded behind: twice as fast as packed ones, which go step by step.
 
     The way back begins at a row's last word, so that no word sees what pads.
     """
