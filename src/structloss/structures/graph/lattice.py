@@ -20,7 +20,8 @@ from structloss.structures.graph import native_engine, torch_engine
 from structloss.structures.graph.build import as_arcs, as_final, as_list, as_scores
 from structloss.structures.graph.strings import best_strings
 from structloss.structures.graph.text import Acceptor, from_fst, read, to_fst
-from structloss.structures.graph.topology import Floats, Machines, Topology, Weighted, build
+from structloss.structures.graph.topology import Machines, Topology, Weighted, build
+from structloss.structures.rows import Floats
 from structloss.structures.strata import best_at_each
 from structloss.structures.tensors import wide
 
@@ -285,14 +286,9 @@ class Lattice(Scored, Computed):
                     [1.]]), [[[7], [2]]])
         """
         check_count(k, "k")
-        found = best_strings(self._parts, k)
-        paths = torch.full((k, self._batch, self._topology.num_levels - 1), -1)
-        exists = torch.zeros(k, self._batch, dtype=torch.bool)
-        for b, listed in enumerate(found):
-            exists[: len(listed), b] = True
-            for i, (_, path) in enumerate(listed):
-                paths[i, b, : len(path)] = torch.tensor(path, dtype=torch.int64)
-        scores = torch.where(exists.to(self.device), self._score(paths.to(self.device)), -math.inf)
+        found, width = best_strings(self._parts, k), self._topology.num_levels - 1
+        paths, exists = Found.of([[path for _, path in listed] for listed in found], k, width, self.device)
+        scores = torch.where(exists, self._score(paths), -math.inf)
         return scores, [[list(string) for string, _ in listed] for listed in found]
 
     # --- Losses and references ---------------------------------------------------------------------------------------

@@ -13,10 +13,9 @@ from torch import Tensor
 from structloss.automata.automaton import TooManyStatesError
 from structloss.automata.open import OpenAutomaton
 from structloss.kernels.graph import Graph, Weights
-from structloss.kernels.topological import arrange, mark_useful
-from structloss.structures.rows import Ints, begins, ranges
+from structloss.kernels.topological import arrange
+from structloss.structures.rows import Floats, Ints, begins, ranges
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Machines = tuple[OpenAutomaton, ...]  # one for each example
 X = TypeVar("X")
@@ -255,11 +254,10 @@ def _product(parent: Topology, machines: Machines, forbid: bool) -> Topology:
     if forbid:
         ends &= final < np.inf
     counts = g.arc_begin[node + 1] - g.arc_begin[node]
-    target, useful = np.searchsorted(key, target), ends.copy()
-    mark_useful(begins(counts), target, useful)
-    useful[: parent.batch] = True
-    kept = np.flatnonzero(useful)
-    node, source = node[kept], np.repeat(np.arange(len(key)), counts)
+    source, target, depth = np.repeat(np.arange(len(key)), counts), np.searchsorted(key, target), np.empty_like(key)
+    arrange(source, target, np.arange(parent.batch), ends, depth)
+    kept = np.flatnonzero(depth >= 0)
+    node = node[kept]
     cell, cells = level[node] * parent.batch + example[node], parent.num_levels * parent.batch
     graph, used = _graph(len(key), kept, cell, cells, source, target, g.base[arc])
     arc = arc[used]
