@@ -12,8 +12,9 @@ from torch import Tensor
 
 from structloss.automata.automaton import TooManyStatesError
 from structloss.automata.open import OpenAutomaton
-from structloss.kernels.graph import Graph, Weights
+from structloss.kernels.graph import Graph, Weights, walk
 from structloss.kernels.topological import arrange
+from structloss.kernels.workers import run
 from structloss.structures.rows import Floats, Ints, begins, ranges
 
 Bools = NDArray[np.bool_]
@@ -97,6 +98,13 @@ class Topology:
         """Whether two lattices (not products) have the same arcs and ends."""
         mine, theirs = ((*t.graph, t.sizes, t.label, t.ends) for t in (self, other))
         return self is other or all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
+
+    def walk(self, choices: Tensor) -> tuple[Tensor, Tensor]:
+        """The arcs (n, B, L) of paths that use these scores, -1 after an end; and where they end (n, B), -1: no path."""
+        paths = np.ascontiguousarray(choices.cpu().numpy())
+        arcs, ends = np.full(paths.shape, -1), np.empty(paths.shape[:2], np.int64)
+        run(walk, torch.get_num_threads(), self.batch, 5 * paths.size, self.graph, paths, arcs, ends)
+        return torch.from_numpy(arcs).to(choices.device), torch.from_numpy(ends).to(choices.device)
 
     def times(self, machines: Machines, forbid: bool = True) -> "Topology":
         """The product with one machine more for each example; `forbid`: without what the machine has outside.
