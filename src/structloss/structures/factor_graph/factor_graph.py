@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -50,19 +50,18 @@ class FactorGraph(Structure):
         (tensor([[1, 1]]), tensor([2.]), tensor([[0, 0]]))
     """
 
-    _made = ("_parts", "_solution")
+    _made = ("_solution",)
     _added: tuple[tuple[Reading, float], ...] = ()  # what losses of strings add, each with its scale
 
     def __init__(self, base: Parts, hard: tuple[Reading, ...], inference: Inference) -> None:
-        self._base, self._hard, self._inference = base, hard, inference
+        self._base, self._parts, self._hard, self._inference = base, base, hard, inference
         self._positions = Positions(self.num_variables.to(self.device), base.topology.width)
         self._extents = torch.from_numpy(base.topology.extents).to(self.device)  # (B, N): of labels; 1 beyond
 
-    @cached_property
-    def _parts(self) -> Parts:
-        """With what losses add."""
-        with torch.enable_grad():  # whoever asks first
-            return attached(self._base, self._added)
+    def _with(self, **changed: Any) -> Self:
+        graph = super()._with(**changed)
+        graph._parts = attached(graph._base, graph._added)
+        return graph
 
     def _sizes(self) -> dict[str, object]:
         t = self._base.topology

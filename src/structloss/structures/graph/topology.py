@@ -100,7 +100,7 @@ class Topology:
         return self is other or all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
 
     def walk(self, choices: Tensor) -> tuple[Tensor, Tensor]:
-        """The arcs (n, B, L) of paths that use these scores, -1 after an end; and where they end (n, B), -1: no path."""
+        """The arcs (n, B, L) of paths that use these scores, -1 after an end; and their ends (n, B), -1: no path."""
         paths = np.ascontiguousarray(choices.cpu().numpy())
         arcs, ends = np.full(paths.shape, -1), np.empty(paths.shape[:2], np.int64)
         run(walk, torch.get_num_threads(), self.batch, 5 * paths.size, self.graph, paths, arcs, ends)
