@@ -41,20 +41,25 @@ def test_it_runs(path: Path, tmp_path: Path) -> None:
     assert (tmp_path / "picture.png").stat().st_size > 1000
 
 
-def test_the_notebook_is_the_script() -> None:
+@pytest.mark.parametrize(("path", "text"), notebooks.notebooks().items(), ids=lambda x: getattr(x, "stem", ""))
+def test_the_notebook_is_the_script(path: Path, text: str) -> None:
     """Else run `python tests/notebooks.py`."""
-    assert notebooks.NOTEBOOK.read_text() == notebooks.as_text(notebooks.SCRIPT.read_text())
+    assert path.read_text() == text
 
 
 @pytest.mark.slow
-def test_the_cells_of_the_notebook_run_one_after_the_other(tmp_path: Path) -> None:
-    cells = json.loads(notebooks.NOTEBOOK.read_text())["cells"]
+@pytest.mark.parametrize(("name", "said"), [("hugging_face", "by seqeval"), ("gpu_report", "all as it should be")])
+def test_the_cells_of_a_notebook_run_one_after_the_other(name: str, said: str, tmp_path: Path) -> None:
+    cells = json.loads((ROOT / "examples" / f"{name}.ipynb").read_text())["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    alone = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+    alone = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "STRUCTLOSS_REPORT": "--quick"}
+    if name == "gpu_report":  # without installing anything
+        (tmp_path / "pip.py").touch()
+        alone["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(ROOT / "src")])
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, env=alone)
     assert done.returncode == 0, done.stderr
-    assert "by seqeval" in done.stdout
+    assert said in done.stdout
 
 
 def blocks(page: Path) -> list[tuple[int, str, str]]:

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ from hypothesis import strategies as st
 from structloss.naming import objective_of
 from structloss.tasks import TASKS
 from structloss.tasks.g2p import inventory as cuts
+from structloss.tasks.g2p import spelling
 from structloss.tasks.g2p.inventory import inventory
+from structloss.tasks.g2p.network import BothWays
+from structloss.tasks.g2p.spelling import choose
 from structloss.training.directory import load, save
-from structloss.training.task import DataError, Example, nbest_answers, predict, written_marginals
+from structloss.training.task import DataError, Example, check_answers, nbest_answers, predict, written_marginals
 
 G2P = TASKS["g2p"]
 SOUNDS = {"a": "A", "b": "B", "s": "S", "h": "", "x": "K S", "e": "E"}
@@ -185,13 +189,128 @@ def test_a_model_learns_the_toy_language_and_comes_back(model: str, order: int, 
     assert written_marginals(again, held[silent : silent + 1])[0][-1].startswith("-:")
 
 
-def test_letters_that_training_lacks_are_read_and_phones_are_an_error() -> None:
+def learned(examples: list[Example], held: list[Example], epochs: int) -> dict[str, float]:
+    """The metrics of a small model with the default settings otherwise, on held-out words."""
+    torch.manual_seed(0)
+    model = G2P.build(G2P.configure(examples, {**G2P.settings, "networks": 2, "width": 32, "layers": 1}))
+    objective, (optimizer,) = objective_of("nll"), model.optimizers(0.01, 0.0, len(examples))
+    model.train()
+    for _ in range(epochs):
+        for i in range(0, len(examples), 20):
+            batch = examples[i : i + 20]
+            optimizer.zero_grad()
+            structure = model.structure_to_train([model.encode(e) for e in batch])
+            objective(structure, [model.reference(e) for e in batch] * 2).backward()
+            optimizer.step()
+    return G2P.evaluate(held, predict(model, held))
+
+
+def drawn(sounds: dict[str, tuple[str, ...]], count: int, longest: int, seed: int) -> list[Example]:
+    """Words of random letters, each of which always sounds the same."""
+    generator, letters = random.Random(seed), sorted(sounds)
+    words = ["".join(generator.choices(letters, k=generator.randint(1, longest))) for _ in range(count)]
+    return [
+        Example(tuple(w), tuple(p for x in w for p in sounds[x]), w, f"made, line {i}") for i, w in enumerate(words)
+    ]
+
+
+def test_a_letter_may_write_five_phones() -> None:
+    generator = random.Random(0)
+    sounds = {chr(0xAC00 + 28 * i): tuple(generator.choices("ABCDEFGH", k=1 + i % 5)) for i in range(25)}
+    words = drawn(sounds, 400, 4, 1)
+    assert G2P.configure(words[:300], G2P.settings)["longest"] == 5
+    assert learned(words[:300], words[300:], 8)["wer"] < 0.05
+
+
+def test_syllables_that_training_lacks_are_read_by_their_parts() -> None:
+    """Two parts of twenty make a syllable: training has two thirds of the 400, and the others follow."""
+    sounds = {
+        unicodedata.normalize("NFC", chr(0x1100 + i) + chr(0x1161 + j)): (f"C{i % 9}", f"V{j % 9}", *"N"[: j % 2])
+        for i in range(19)
+        for j in range(21)
+    }
+    assert all(len(syllable) == 1 for syllable in sounds)
+    words = drawn(sounds, 340, 3, 2)
+    seen = {syllable for word in words[:240] for syllable in word.x}
+    held = [word for word in words[240:] if not seen.issuperset(word.x)]
+    assert len(held) > 20
+    config = G2P.configure(words[:240], G2P.settings)
+    assert config["spelling"] == "parts"
+    assert len(config["letters"]) == 40
+    assert learned(words[:240], held, 10)["wer"] < 0.05
+
+
+def test_an_accent_that_changes_nothing_is_no_letter() -> None:
+    sounds = {"a": ("A",), "á": ("A", "'"), "b": ("B",), "s": ("S",)}
+    words = [(word.x, word.y) for word in drawn(sounds, 100, 5, 3)]
+    assert choose(words) == ("whole", 2)
+    assert choose(words, "parts", 0) == ("parts", 2)
+    assert choose(words, "auto", 7) == ("whole", 7)
+
+
+@given(st.text("ab", min_size=1, max_size=4), st.lists(st.sampled_from("AB"), max_size=5))
+def test_a_held_out_word_is_as_probable_as_enumeration_says(letters: str, phones: list[str]) -> None:
+    string = tuple(phones)
+    counts = {("a", ("A",)): 3.0, ("a", ()): 1.0, ("b", ("B", "A")): 2.0}
+    model = spelling._Model(counts, [("aab", ("A", "B", "A")), ("b", ("B",))])
+    span, total = max(2, -(-len(string) // len(letters))), 0.0
+    for ends in itertools.combinations_with_replacement(range(len(string) + 1), len(letters) - 1):
+        cut = list(itertools.pairwise((0, *ends, len(string))))
+        if all(j - i <= span for i, j in cut):
+            total += math.prod(model(x, string[i:j]) for x, (i, j) in zip(letters, cut, strict=True))
+    assert spelling._log_probability((letters, string), 2, model) == pytest.approx(math.log(total))
+    everything = sum(model("a", s) for n in range(9) for s in itertools.product("ABC", repeat=n))
+    assert everything == pytest.approx(1, abs=1e-2)  # of two phones, and one that training lacks
+
+
+def test_a_layer_reads_both_ways_as_a_packed_lstm_does_whatever_stands_beyond() -> None:
+    torch.manual_seed(0)
+    layer, lengths = BothWays(3, 4), torch.tensor([5, 2, 1])
+    packed = torch.nn.LSTM(3, 4, batch_first=True, bidirectional=True)
+    for name, weight in layer.named_parameters():
+        direction, _, own = name.partition(".")
+        packed.get_parameter(own + ("_reverse" if direction == "backward" else "")).data = weight.data
+    x, places = torch.randn(3, 5, 3), torch.arange(5)
+    turned = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
+    rows = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+    wanted, _ = torch.nn.utils.rnn.pad_packed_sequence(packed(rows)[0], batch_first=True)
+    found = layer(x, turned)
+    for row, other, length in zip(found, wanted, lengths, strict=True):
+        torch.testing.assert_close(row[:length], other[:length])
+
+
+@pytest.mark.parametrize("kind", ["bilstm", "transformer"])
+def test_networks_are_trained_apart_and_answer_together(kind: str) -> None:
+    examples = made(30, 0)
+    settings = {**G2P.settings, "model": kind, "networks": 3, "width": 8, "layers": 1, "dropout": 0.0, "order": 2}
+    model = G2P.build(G2P.configure(examples, settings))
+    batch, references = [model.encode(e) for e in examples], [model.reference(e) for e in examples]
+    objective = objective_of("nll")
+    together = objective(model.structure_to_train(batch), references * 3)
+    apart = []
+    networks, model.networks = model.networks, torch.nn.ModuleList()
+    for network in networks:
+        model.networks = torch.nn.ModuleList([network])
+        apart.append(objective(model.structure(batch), references))
+    torch.testing.assert_close(together, torch.stack(apart).mean())
+    model.networks = networks
+    alone = [network(torch.nn.utils.rnn.pad_sequence(batch, batch_first=True), torch.tensor([len(x) for x in batch]))
+             for network in networks]  # fmt: skip
+    lengths = [len(x) - 2 for x in batch]
+    wanted = model.chain(torch.stack(alone).mean(0), lengths).log_partition()
+    torch.testing.assert_close(model.structure(batch).log_partition(), wanted)
+
+
+def test_letters_that_training_lacks_are_read_and_phones_count_as_wrong(caplog: pytest.LogCaptureFixture) -> None:
     examples = made(50, 0)
     model = G2P.build(G2P.configure(examples, {**G2P.settings, "width": 8, "layers": 1}))
     strange = Example(tuple("aŷb"), ("A", "Q"), "aŷb", "dev.tsv, line 7")
     assert len(predict(model, [strange])) == 1
     with pytest.raises(DataError, match=r"dev.tsv, line 7: got the label 'Q', which the training data lack"):
         model.reference(strange)
+    with caplog.at_level("WARNING"):
+        check_answers(model, [strange, *examples, strange])
+    assert "dev.tsv, line 7: got the label 'Q', which the training data lack: counted as wrong, as are 1" in caplog.text
     with pytest.raises(DataError, match=r"dev.tsv, line 8: got a word without phones"):
         model.reference(Example(("a",), (), "a", "dev.tsv, line 8"))
     with pytest.raises(DataError, match=r"dev.tsv, line 8: got a word without phones"):
@@ -204,6 +323,8 @@ def test_letters_that_training_lacks_are_read_and_phones_are_an_error() -> None:
         ({"model": "gru"}, "wanted bilstm or transformer"),
         ({"order": 9}, "order: got 9"),
         ({"width": 0}, "width: got 0"),
+        ({"networks": 0}, "networks: got 0"),
+        ({"spelling": "syllables"}, "spelling: got 'syllables', but wanted auto, whole or parts"),
     ],
 )
 def test_settings_are_checked(changed: dict[str, object], sentence: str) -> None:

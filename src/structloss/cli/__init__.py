@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from structloss import __version__
-from structloss.cli import align, answer, compare, demo, report, reproduce, speech, train, warm_up
+from structloss.cli import align, answer, compare, demo, gpu_report, report, reproduce, speech, train, warm_up
 from structloss.cli.prepare import Debugging
 
 __all__ = ["app"]
@@ -25,6 +25,7 @@ app.add_typer(speech.app, name="speech")
 app.add_typer(reproduce.app, name="reproduce")
 app.command()(report.report)
 app.command()(warm_up.warm_up)
+app.command()(gpu_report.gpu_report)
 
 
 def _print_version(wanted: bool) -> None:

@@ -14,7 +14,7 @@ from structloss.cli.running import GO_ON, PROCESSES_GRACE, running
 
 OUT = Path("out/demo")
 TRAIN, DEV, TEST = 2000, 500, 1000
-SETTINGS: dict[str, Any] = {"width": 64, "layers": 1, "dropout": 0.2}
+SETTINGS: dict[str, Any] = {"networks": 1, "width": 64, "layers": 1, "dropout": 0.2}
 LOSS = "edit:cap=3"
 OBJECTIVES = {  # name: the order of the chain, and the objective
     "cross-entropy": (1, "nll"),
@@ -87,7 +87,7 @@ def demo(
         ]
         given = {"epochs": epochs, "patience": epochs, "warm_up": min(WARM_UP, epochs // 2), "seed": seed}
         overwrite = overwrite or (out == OUT and not resume)
-        plan = Plan(**{**asdict(task.defaults(settings)), **given}, resume=resume, overwrite=overwrite)
+        plan = Plan(**{**asdict(task.defaults(config)), **given}, resume=resume, overwrite=overwrite)
         with comparison.EpochsBar(task, num_epochs(trials, plan, [seed]), shown=True) as bar:
             outcomes = compare(task, data, trials, out, plan, [seed], jobs or cores(), bar)
         title = "Letters to sounds: the same model under each objective"

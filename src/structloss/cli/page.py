@@ -1,6 +1,10 @@
 """An HTML page that needs no other file, for large screens and small ones, light and dark."""
 
 from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from structloss.reproduce.finding import Grid
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8885; --soft: #8882; }
@@ -26,4 +30,14 @@ def page(title: str, body: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n"
         f"<body><h1>{escape(title)}</h1>\n{body}\n</body></html>\n"
+    )
+
+
+def table(grid: "Grid") -> str:
+    """A table with its caption."""
+    head = "".join(f"<th>{escape(column)}</th>" for column in grid.columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in grid.rows)
+    return (
+        f'<p><b>{escape(grid.caption)}</b></p><div class="wide"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>\n"
     )

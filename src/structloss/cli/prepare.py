@@ -108,7 +108,7 @@ def prepared(context: typer.Context, objectives: Sequence[str] = ()) -> Prepared
         data.check_possible(model)
     if not p["unknown_labels"]:
         data.check_labels(model)
-    plan = {**asdict(task.defaults(settings)), **{key: p[key] for key in _PLANNED if p[key] is not None}}
+    plan = {**asdict(task.defaults(config)), **{key: p[key] for key in _PLANNED if p[key] is not None}}
     plan["l2_asked"] = p["l2"] is not None
     own = {key: p[key] for key in ("warm_up", "seed", "resume", "overwrite", "checkpoint_seconds")}
     return Prepared(task, data, config, made, Plan(**plan, **own, init=str(p["init"] or "")))

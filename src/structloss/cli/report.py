@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from structloss.cli.page import page
+from structloss.cli.page import page, table
 from structloss.cli.prepare import said_plainly
 
 if TYPE_CHECKING:
-    from structloss.reproduce.finding import Finding, Grid
+    from structloss.reproduce.finding import Finding
 
 _TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".jpg": "image/jpeg"}
 
@@ -56,18 +56,9 @@ def _section(finding: "Finding", folder: Path, anchor: str) -> str:
         f'<section id="{anchor}"><h2>{escape(finding.title)}</h2>\n'
         f'<div class="beside"><div><h3>The paper</h3><p>{escape(finding.paper)}</p></div>\n'
         f"<div><h3>Here, and what differs</h3>{remarks}</div></div>\n"
-        + "".join(_table(grid) for grid in finding.grids)
+        + "".join(table(grid) for grid in finding.grids)
         + "".join(_picture(folder / name, caption) for name, caption in finding.pictures.items())
         + f"<p><code>{escape(finding.command)}</code> took {_duration(finding.seconds)}.</p></section>"
-    )
-
-
-def _table(grid: "Grid") -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in grid.columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in grid.rows)
-    return (
-        f'<p><b>{escape(grid.caption)}</b></p><div class="wide"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>\n"
     )
 
 

@@ -9,10 +9,11 @@ from torch import Tensor
 from structloss.gpu.cases import CAP, REFERENCES, Case, cases, potentials_of
 from structloss.losses import EditDistance
 from structloss.structures import Structure
-from structloss.structures.engine import engine
+from structloss.structures.engine import Name, engine
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16)
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 1e-5}
+QUICK = ("chain, order 1", "chain, order 2, shared transitions", "CTC, given a string", "CTC, plain")
 WEIGHTS = (2.0, 1.0, 0.0, 3.0)  # of the examples' values in what is differentiated
 
 
@@ -136,12 +137,15 @@ def _check(row: _Row, operation: str, case: Case, dtype: torch.dtype, device: st
         _valued(row, case, computed(s), torch.stack([defined(x) for x in scores]), leaves, exact)
 
 
-def check_operations(device: str = "cpu") -> Iterator[Row]:
-    """One row for each operation and precision; device "cuda" is a GPU's, "cpu" wants Triton's interpreter."""
-    every = cases()
-    with engine("triton"):
+def check_operations(device: str = "cpu", name: Name = "triton", quick: bool = False) -> Iterator[Row]:
+    """One row for each operation and precision; device "cuda" is a GPU's, "cpu" wants Triton's interpreter.
+
+    Of another engine on any device, too; quick: a few structures, in float32.
+    """
+    every = [case for case in cases() if not quick or case.name in QUICK]
+    with engine(name):
         for operation in ("log_partition", "entropy", "expected", "max", "marginals", "argmax"):
-            for dtype in DTYPES:
+            for dtype in (torch.float32,) if quick else DTYPES if device != "mps" else DTYPES[1:]:
                 row = _Row()
                 for case in every:
                     if operation in _operations(case):

@@ -7,7 +7,16 @@ from typing import Any
 
 from structloss.files import write_text
 from structloss.training.directory import checksum_of, load
-from structloss.training.task import Answer, Example, FileTask, TaskModel, nbest_answers, predict, written_marginals
+from structloss.training.task import (
+    Answer,
+    Example,
+    FileTask,
+    TaskModel,
+    check_answers,
+    nbest_answers,
+    predict,
+    written_marginals,
+)
 
 
 def written(
@@ -48,7 +57,7 @@ def evaluate_file(
     """The examples of a file, what the model of a directory answers, and how good that is."""
     task, model = _loaded(folder, checksum_of(folder))
     examples = task.read(path, model.config)
-    for example in () if unknown_labels else examples:
-        model.reference(example)
+    if not unknown_labels:
+        check_answers(model, examples)
     answers = predict(model, examples)
     return examples, answers, task.evaluate(examples, answers)

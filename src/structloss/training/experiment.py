@@ -18,7 +18,7 @@ from structloss.training.fit import fit
 from structloss.training.folder import RESULT
 from structloss.training.plan import Plan
 from structloss.training.record import Record, check_same, described, record_of
-from structloss.training.task import DataError, Example, FileTask, Task, TaskModel, predict
+from structloss.training.task import DataError, Example, FileTask, Task, TaskModel, check_answers, predict
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,9 @@ class Data:
 
     def check_labels(self, model: TaskModel) -> None:
         """Labels that the training data lack are an error before anything is trained, not after an hour."""
-        for example in (*self.dev, *self.test):
-            model.reference(example)
+        held = (*self.dev, *self.test)
+        check_answers(model, held)
+        for example in held:
             _check_possible(model, example)
 
     def check_possible(self, model: TaskModel) -> None:

@@ -82,10 +82,12 @@ class Training(lightning.LightningModule):
         self._penalise(optimizers, objective)
         before = objective.skipped
         try:
-            value: Tensor = objective(self.model.structure([x for x, _, _ in batch]), [r for _, r, _ in batch])
+            structure = self.model.structure_to_train([x for x, _, _ in batch])
+            copies = len(structure) // len(batch)
+            value: Tensor = objective(structure, [r for _, r, _ in batch] * copies)
         except ImpossibleError as error:
-            raise DataError(f"{batch[error.example][2]}: {error}") from None
-        self._skipped += objective.skipped - before
+            raise DataError(f"{batch[error.example % len(batch)][2]}: {error}") from None
+        self._skipped += (objective.skipped - before) // copies
         self.manual_backward(value)
         for optimizer in optimizers:
             optimizer.step(lambda: value)

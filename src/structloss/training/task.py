@@ -1,5 +1,6 @@
 """What every task offers: files in, a model that turns examples into structures, predictions out, and its metric."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,10 @@ from torch import Tensor, nn
 
 from structloss.structures import Chain, Structure
 from structloss.text import DataError as DataError
+
+
+class UnknownLabelError(DataError):
+    """A label that the training data lack."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,8 @@ class Example:
 class TaskModel(nn.Module, ABC):
     """A network over the examples of one task. Its `config` is JSON; with it and the weights it is made again."""
 
+    open_labels: ClassVar[bool] = False  # labels that training lacks are usual, and count as wrong
+
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
         self.config = config
@@ -41,6 +48,10 @@ class TaskModel(nn.Module, ABC):
     def structure(self, encoded: Sequence[Any]) -> Structure:
         """The structure of a batch."""
 
+    def structure_to_train(self, encoded: Sequence[Any]) -> Structure:
+        """What the objective sees: of an ensemble, the structures of its parts, each of the whole batch, in a row."""
+        return self.structure(encoded)
+
     @abstractmethod
     def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
         """What trains it: l2 is the factor of |w|^2 / 2 beside the sum of the objective over all examples."""
@@ -50,7 +61,7 @@ class TaskModel(nn.Module, ABC):
         for i, name in enumerate(example.y):
             if name not in self._numbers:
                 where = example.places[i] if example.places else example.where
-                raise DataError(f"{where}: got the label {name!r}, which the training data lack")
+                raise UnknownLabelError(f"{where}: got the label {name!r}, which the training data lack")
         return [self._numbers[name] for name in example.y]
 
     def impossible(self, example: Example) -> str:
@@ -122,7 +133,7 @@ class Task(ABC):
 
     @abstractmethod
     def defaults(self, settings: dict[str, Any]) -> Defaults:
-        """How to train a model of these settings."""
+        """How to train a model of these settings: of its config, as `configure` has made it."""
 
 
 class FileTask(Task):
@@ -158,6 +169,21 @@ def check_settings(config: dict[str, Any], models: Sequence[str], ranges: Mappin
     for key, (low, high) in ranges.items():
         if not low <= config[key] <= high:
             raise ValueError(f"{key}: got {config[key]!r}, but wanted {low} to {high}")
+
+
+def check_answers(model: TaskModel, examples: Sequence[Example]) -> None:
+    """A `DataError` for what is wrong with answers to evaluate on; labels that training lacks may be only spoken of."""
+    unknown: list[str] = []
+    for example in examples:
+        try:
+            model.reference(example)
+        except UnknownLabelError as error:
+            if not model.open_labels:
+                raise
+            unknown.append(str(error))
+    if unknown:
+        others = f", as are {len(unknown) - 1} more like it" if len(unknown) > 1 else ""
+        logging.getLogger(__name__).warning(f"{unknown[0]}: counted as wrong{others}")
 
 
 def predict(model: TaskModel, examples: Sequence[Example], batch_size: int = 64) -> list[tuple[Any, ...]]:

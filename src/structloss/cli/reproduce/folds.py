@@ -1,4 +1,4 @@
-"""The figure of differences over folds: one panel for the methods, one for the settings that were tried."""
+"""The figure of differences over folds: panels side by side, a row for each name."""
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -6,16 +6,18 @@ from io import BytesIO
 from structloss.cli import plots
 
 
-def folds(methods: Mapping[str, Sequence[float]], settings: Mapping[str, Sequence[float]], against: str) -> bytes:
-    """A PNG: for each name the difference of each fold to the method `against`, their mean and its standard error."""
+def folds(panels: Mapping[str, Mapping[str, Sequence[float]]], against: str) -> bytes:
+    """A PNG with a panel for each title: for each name the difference of each fold to the method `against`.
+
+    Beside them their mean and its standard error.
+    """
     plots.require_matplotlib()
     from matplotlib.figure import Figure
 
-    rows = max(len(methods), len(settings))
+    rows = max(map(len, panels.values()))
     figure = Figure(figsize=(11.5, 1.4 + 0.5 * rows), dpi=130, layout="constrained")
-    panels = (("each method, first setting", methods), ("softmax-margin, each setting", settings))
-    for i, (title, values) in enumerate(panels):
-        axes = figure.add_subplot(1, 2, i + 1)
+    for i, (title, values) in enumerate(panels.items()):
+        axes = figure.add_subplot(1, len(panels), i + 1)
         for row, (colour, differences) in enumerate(zip(_colours(len(values)), values.values(), strict=True)):
             n = len(differences)
             mean = sum(differences) / n

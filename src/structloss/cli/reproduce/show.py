@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from structloss.reproduce.finding import Finding
+    from structloss.reproduce.finding import Finding, Grid
 
 
 def start(out: Path) -> Callable[[str], None]:
@@ -23,13 +23,18 @@ def show(finding: "Finding", out: Path, data: Any, pictures: Mapping[str, bytes]
     """Its tables and remarks on the terminal; tables, data and pictures as files."""
     console = Console()
     for grid in finding.grids:
-        table = Table(title=grid.caption, title_justify="left")
-        for i, column in enumerate(grid.columns):
-            table.add_column(column, justify="right" if i else "left")
-        for row in grid.rows:
-            table.add_row(*row)
-        console.print(table)
+        console.print(as_table(grid))
     for remark in finding.remarks:
         console.print(remark, highlight=False)
     for file in finding.write(out, data, pictures):
         typer.echo(f"Wrote {file}")
+
+
+def as_table(grid: "Grid") -> Table:
+    """For the terminal."""
+    table = Table(title=grid.caption, title_justify="left")
+    for i, column in enumerate(grid.columns):
+        table.add_column(column, justify="right" if i else "left")
+    for row in grid.rows:
+        table.add_row(*row)
+    return table

@@ -28,6 +28,7 @@ class Sizes:
         self.stride = max(1, isqrt(max(0, self.T - 1)) + 1)
         self.marks = -(-self.T // self.stride)
         self.wide = unary.dtype == torch.float64
+        self.most = 1024 if self.wide else 2048  # numbers of a block, so that registers hold them
 
     @property
     def kind(self) -> Any:
@@ -46,15 +47,15 @@ class Sizes:
     def blocks(self) -> dict[str, int]:
         """NB states times KB labels at a time, NB of AB, BLOCK of a row; powers of two."""
         KB = power_of_two(self.K)
-        NB = min(power_of_two(self.S * self.H), max(1, 2048 // KB))
+        NB = min(power_of_two(self.S * self.H), max(1, self.most // KB))
         return {"NB": NB, "KB": KB, "BLOCK": min(1024, power_of_two(self.S * self.R * self.K))}
 
     @property
     def tiles(self) -> dict[str, int]:
         """SB machine states times HB histories times KB labels at a time."""
         KB = power_of_two(self.K)
-        HB = min(power_of_two(self.H), max(1, 2048 // KB))
-        return {"HB": HB, "SB": min(power_of_two(self.S), max(1, 2048 // (KB * HB)))}
+        HB = min(power_of_two(self.H), max(1, self.most // KB))
+        return {"HB": HB, "SB": min(power_of_two(self.S), max(1, self.most // (KB * HB)))}
 
     @property
     def behind(self) -> int:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 Phones = tuple[str, ...]
 _PRIOR = 0.05  # of a letter that writes one phone more or fewer than one, before anything is known
 _UNSEEN = 1e-9
+ROUNDS = 4  # of EM
 Word = tuple[Sequence[str], Phones]  # letters and phones
 
 
-def inventory(words: Sequence[Word], longest: int = 2, min_count: int = 1, rounds: int = 4) -> list[Phones]:
+def inventory(words: Sequence[Word], longest: int = 2, min_count: int = 1, rounds: int = ROUNDS) -> list[Phones]:
     r"""The strings that letters write, most frequent first: a set from which every word can still be written.
 
     A word's phones are cut into one string of 0 to `longest` phones for each letter. EM on
@@ -24,13 +25,10 @@ def inventory(words: Sequence[Word], longest: int = 2, min_count: int = 1, round
         >>> inventory([("ab", ("A", "B")), ("b", ("B",)), ("abh", ("A", "B"))], min_count=2)
         [('B',), ('A',), ()]
     """
-    spans = [max(longest, -(-len(phones) // max(1, len(letters)))) for letters, phones in words]
+    spans = [span_of(word, longest) for word in words]
     probability: dict[tuple[str, Phones], float] = {}
     for _ in range(rounds):
-        counts: dict[tuple[str, Phones], float] = defaultdict(float)
-        for (letters, phones), span in zip(words, spans, strict=True):
-            for key, count in _expected(letters, phones, span, probability).items():
-                counts[key] += count
+        counts = counted(words, spans, probability)
         totals: dict[str, float] = defaultdict(float)
         for (letter, _), count in counts.items():
             totals[letter] += count
@@ -45,6 +43,23 @@ def inventory(words: Sequence[Word], longest: int = 2, min_count: int = 1, round
         if not _can_write(len(letters), phones, kept):
             kept.update(_best(letters, phones, span, probability))
     return sorted(kept, key=lambda string: (-used[string], string))
+
+
+def span_of(word: Word, longest: int) -> int:
+    """How many phones a letter of a word may write: `longest`, or more where the word could not be written else."""
+    letters, phones = word
+    return max(longest, -(-len(phones) // max(1, len(letters))))
+
+
+def counted(
+    words: Sequence[Word], spans: Sequence[int], probability: dict[tuple[str, Phones], float]
+) -> dict[tuple[str, Phones], float]:
+    """How often each letter writes each string, on average over all cuts, all words together."""
+    counts: dict[tuple[str, Phones], float] = defaultdict(float)
+    for (letters, phones), span in zip(words, spans, strict=True):
+        for key, count in _expected(letters, phones, span, probability).items():
+            counts[key] += count
+    return counts
 
 
 def _cells(letters: Sequence[str], phones: Phones, span: int) -> Iterator[tuple[int, int, int]]:

@@ -11,15 +11,19 @@ from structloss.losses import EditDistance
 from structloss.structures import Chain, ChainLayer
 from structloss.tasks.g2p import pronunciations
 from structloss.tasks.g2p.inventory import inventory
+from structloss.tasks.g2p.network import HEADS, Network
+from structloss.tasks.g2p.spelling import LONGEST, SPELLINGS, choose, spelled
 from structloss.training.task import DataError, Defaults, Example, FileTask, TaskModel, check_settings
 
 MODELS = ("bilstm", "transformer")
 _UNKNOWN, _EDGE, _FIRST_LETTER = 0, 1, 2
-_HEADS = 4
-_LONGEST_WORD = 256  # letters; the transformer numbers their places
+LONGEST_WORD = 256  # letters; the transformer numbers their places
+PARTS = 4  # of a letter, at most
+_BATCH, _STEPS = 32, 1500  # words a step, and the steps that a model wants at least
+_EPOCHS = (30, 200)
 _RANGES = {
-    "order": (1, 3), "width": (8, 4096), "layers": (1, 16), "dropout": (0.0, 0.99), "longest": (1, 8),
-    "min_count": (1, 1 << 30),
+    "networks": (1, 64), "order": (1, 3), "width": (8, 4096), "layers": (1, 16), "dropout": (0.0, 0.99),
+    "longest": (0, LONGEST), "min_count": (1, 1 << 30),
 }  # fmt: skip
 
 
@@ -27,37 +31,27 @@ class LettersToSounds(TaskModel):
     """The letters in their context, scores for every string a letter may write, and a chain that emits those strings.
 
     Which letter wrote which phones nobody has said: references are phones, and objectives sum over, or choose among,
-    all the paths that write them.
+    all the paths that write them. Several networks read the letters; each is trained as if it were alone but for the
+    chain's transitions, which they share, and what answers is the mean of their scores: a product of experts.
     """
+
+    open_labels = True
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
-        width, dropout = config["width"], config["dropout"]
         self._letters = {letter: i + _FIRST_LETTER for i, letter in enumerate(config["letters"])}
-        self.dropout = nn.Dropout(dropout)
-        self.context: nn.Module
-        if config["model"] == "bilstm":
-            self.embed = nn.Embedding(len(self._letters) + _FIRST_LETTER, width // 2)
-            between = dropout if config["layers"] > 1 else 0.0
-            self.context = nn.LSTM(
-                width // 2, width, config["layers"], batch_first=True, dropout=between, bidirectional=True
-            )
-            size = 2 * width
-        else:
-            self.embed = nn.Embedding(len(self._letters) + _FIRST_LETTER, width)
-            self.places = nn.Embedding(_LONGEST_WORD + 2, width)
-            layer = nn.TransformerEncoderLayer(width, _HEADS, 4 * width, dropout, batch_first=True, norm_first=True)
-            self.context = nn.TransformerEncoder(layer, config["layers"], enable_nested_tensor=False)
-            size = width
         emits = [[self._numbers[phone] for phone in string] for string in config["strings"]]
-        self.emissions, self.chain = nn.Linear(size, len(emits)), ChainLayer(len(emits), config["order"], emits)
+        longest = LONGEST_WORD * (PARTS if config["spelling"] == "parts" else 1) + 2
+        sizes = len(self._letters) + _FIRST_LETTER, longest, len(emits)
+        self.networks = nn.ModuleList(Network(config, *sizes) for _ in range(config["networks"]))
+        self.chain = ChainLayer(len(emits), config["order"], emits)
 
     @property
     def state_names(self) -> list[str]:
         return ["_".join(string) or "-" for string in self.config["strings"]]
 
     def encode(self, example: Example) -> Tensor:
-        letters = [self._letters.get(letter, _UNKNOWN) for letter in example.x]
+        letters = [self._letters.get(x, _UNKNOWN) for x in spelled(example.x, self.config["spelling"])]
         return torch.tensor([_EDGE, *letters, _EDGE])
 
     def reference(self, example: Example) -> list[int]:
@@ -66,20 +60,21 @@ class LettersToSounds(TaskModel):
         return super().reference(example)
 
     def structure(self, encoded: Sequence[Tensor]) -> Chain:
+        scores, lengths = self._scores(encoded)
+        chain: Chain = self.chain(scores.mean(0), lengths)
+        return chain
+
+    def structure_to_train(self, encoded: Sequence[Tensor]) -> Chain:
+        """Of each network in turn: every example as many times as there are networks."""
+        scores, lengths = self._scores(encoded)
+        chain: Chain = self.chain(scores.flatten(0, 1), lengths.repeat(len(scores)))
+        return chain
+
+    def _scores(self, encoded: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Of each network (n, B, T, K), and the lengths (B,)."""
         lengths = torch.tensor([len(x) for x in encoded])
         letters = nn.utils.rnn.pad_sequence(list(encoded), batch_first=True)
-        inputs = self.embed(letters)
-        if isinstance(self.context, nn.LSTM):
-            packed = nn.utils.rnn.pack_padded_sequence(
-                self.dropout(inputs), lengths, batch_first=True, enforce_sorted=False
-            )
-            found, _ = nn.utils.rnn.pad_packed_sequence(self.context(packed)[0], batch_first=True)
-        else:
-            places = torch.arange(letters.shape[1])
-            beyond = places >= lengths[:, None]
-            found = self.context(self.dropout(inputs + self.places(places)), src_key_padding_mask=beyond)
-        chain: Chain = self.chain(self.emissions(self.dropout(found[:, 1:-1])), lengths - 2)
-        return chain
+        return torch.stack([network(letters, lengths) for network in self.networks]), lengths - 2
 
     def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
         return [torch.optim.Adam(self.parameters(), lr, weight_decay=l2 / examples)]
@@ -97,11 +92,13 @@ class G2P(FileTask):
     loss = "edit:cap=3"
     settings: ClassVar[dict[str, Any]] = {
         "model": "bilstm",
+        "networks": 4,
         "order": 1,
-        "width": 128,
+        "width": 64,
         "layers": 2,
         "dropout": 0.3,
-        "longest": 2,
+        "spelling": "auto",
+        "longest": 0,
         "min_count": 5,
     }
 
@@ -109,8 +106,8 @@ class G2P(FileTask):
         examples = []
         for found in pronunciations.read(path):
             where = f"{path}, line {found.line}"
-            if len(found.word) > _LONGEST_WORD:
-                raise DataError(f"{where}: got a word of {len(found.word)} letters, but at most {_LONGEST_WORD} can be")
+            if len(found.word) > LONGEST_WORD:
+                raise DataError(f"{where}: got a word of {len(found.word)} letters, but at most {LONGEST_WORD} can be")
             examples.append(Example(tuple(found.word), found.phones, found.word, where))
         return examples
 
@@ -118,26 +115,27 @@ class G2P(FileTask):
         for example in examples:
             if not example.y:
                 raise DataError(f"{example.where}: got a word without phones, but wanted some to train on")
-        words = [(example.x, example.y) for example in examples]
-        config: dict[str, Any] = {
+        _check(settings)
+        read = [(example.x, example.y) for example in examples]
+        spelling, longest = choose(read, settings["spelling"], settings["longest"])
+        words = [(spelled(letters, spelling), phones) for letters, phones in read]
+        return {
             **settings,
-            "labels": sorted({phone for example in examples for phone in example.y}),
-            "letters": sorted({letter for example in examples for letter in example.x}),
+            "words": len(words),
+            "spelling": spelling,
+            "longest": longest,
+            "labels": sorted({phone for _, phones in words for phone in phones}),
+            "letters": sorted({letter for letters, _ in words for letter in letters}),
+            "strings": inventory(words, longest, settings["min_count"]),
         }
-        check_settings(config, MODELS, _RANGES)
-        config["strings"] = inventory(words, settings["longest"], settings["min_count"])
-        return config
 
     def defaults(self, settings: dict[str, Any]) -> Defaults:
         lr = 0.002 if settings["model"] == "bilstm" else 0.0005
-        return Defaults(lr, l2=0.0, epochs=30, batch_size=32, patience=10, average=0.999, decays=True)
+        epochs = min(_EPOCHS[1], max(_EPOCHS[0], -(-_STEPS * _BATCH // settings["words"])))
+        return Defaults(lr, l2=0.0, epochs=epochs, batch_size=_BATCH, patience=epochs // 3, average=0.999, decays=True)
 
     def build(self, config: dict[str, Any]) -> TaskModel:
-        check_settings(config, MODELS, _RANGES)
-        if config["model"] == "transformer" and config["width"] % _HEADS:
-            raise ValueError(
-                f"width: got {config['width']}, but wanted a multiple of {_HEADS}, the transformer's heads"
-            )
+        _check(config)
         return LettersToSounds(config)
 
     def evaluate(self, examples: Sequence[Example], predictions: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -155,3 +153,11 @@ class G2P(FileTask):
     ) -> Iterable[str]:
         line = pronunciations.written(example.source, prediction)
         return [line if marginals is None else f"{line}\t{' '.join(marginals)}"]
+
+
+def _check(settings: dict[str, Any]) -> None:
+    check_settings(settings, MODELS, _RANGES)
+    if settings["spelling"] not in ("auto", *SPELLINGS):
+        raise ValueError(f"spelling: got {settings['spelling']!r}, but wanted auto, {' or '.join(SPELLINGS)}")
+    if settings["model"] == "transformer" and settings["width"] % HEADS:
+        raise ValueError(f"width: got {settings['width']}, but wanted a multiple of {HEADS}, the transformer's heads")
