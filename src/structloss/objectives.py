@@ -159,6 +159,11 @@ class Objective(nn.Module):
         """
         return any(not isinstance(objective, DirectLoss) for _, objective in self.terms)
 
+    @property
+    def wants_warm_up(self) -> bool:
+        """Whether it has little to go by while all outputs are about equally wrong, as `Risk` has."""
+        return any(isinstance(objective, Risk) for _, objective in self.terms)
+
     def extra_repr(self) -> str:
         defaults = {"impossible": "error", "skipped": 0, "tolerance": 0.0}
         found = ("training", "error_bound")

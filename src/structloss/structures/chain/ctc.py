@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.automata import OpenAutomaton
@@ -28,9 +27,7 @@ from structloss.structures.chain.writers import Collapse
 from structloss.structures.checks import at_least_float32, check_count, check_floating, check_tolerance
 from structloss.structures.derivatives import Solve, known
 from structloss.structures.engine import engine_of
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from structloss.structures.rows import Floats, Ints
 
 # Beyond this span of scale * loss, linear arithmetic might lose what counts, and the whole product is made instead.
 _SPAN = 200.0

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.automata.pairs import unscaled
@@ -20,8 +19,6 @@ from structloss.losses.references import String
 from structloss.structures.certified import Certified
 from structloss.structures.chain.native_engine import raise_for
 from structloss.structures.derivatives import known
-
-Floats = NDArray[np.float64]
 
 LIMIT = 1000  # entries that are kept at a frame, whatever the tolerance is
 STATES = 50_000  # of the machine of one reference
