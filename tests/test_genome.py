@@ -1,5 +1,6 @@
 """structloss reproduce genome: Cortes 2018, section 6."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -14,8 +15,8 @@ pytest.importorskip("matplotlib", reason="matplotlib (the extra plot) is not ins
 import structloss as sl
 from structloss.cli import app
 from structloss.reproduce.finding import Finding
-from structloss.reproduce.genome import choosing, study, training
-from structloss.reproduce.genome.sequences import Joachims, closeness
+from structloss.reproduce.genome import choosing, study, training, writing
+from structloss.reproduce.genome.sequences import Joachims, Markov, closeness
 
 DRAWN = np.random.default_rng
 
@@ -90,12 +91,85 @@ def test_smith_waterman_as_the_weights_finds_the_closest(problems: choosing.Prob
     assert (outcome.score, outcome.closest) == (problems.scores.amax(1).mean().item(), 1.0)
 
 
+def test_the_best_alignment_scores_what_the_library_says_and_has_its_gradient(problems: choosing.Problems) -> None:
+    model, (native, others) = choosing.Aligner(4, "best"), problems.pairs
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
+    for gap in (-1.0, 0.3):
+        model.gap.data.fill_(gap)
+        weights = list(model.parameters())
+        table = model.pairs[native[:, :, None], others[:, None]]
+        wanted = sl.Alignment(table, model.gap, mode="local").max().reshape(4, 1, 11)
+        found = torch.stack([model(problems).score(torch.full((4, 1), k)) for k in range(11)], 1)
+        assert torch.allclose(found, wanted[:, 0])
+        factors = torch.randn(4, 11, dtype=torch.float64)
+        gradients = [torch.autograd.grad((x * factors).sum(), weights) for x in (found, wanted[:, 0])]
+        assert all(torch.allclose(a, b) for a, b in zip(*gradients, strict=True))
+
+
 def test_what_is_listed_costs_what_was_given() -> None:
     loss, y = training.Listed(torch.tensor([[1.0, 5.0], [2.0, 7.0]])), torch.tensor([[1], [0]])
     chain = sl.Chain(torch.zeros(2, 1, 2))
     assert loss(y, y).tolist() == [5.0, 2.0]
     assert chain.augment(loss, y).score(y).tolist() == [5.0, 2.0]
     assert chain.expected(loss, y).tolist() == [3.0, 4.5]
+
+
+def test_copies_are_as_noisy_as_asked_and_have_one_source() -> None:
+    found = Markov(concentration=0.2, substitution=0.3, indel=0.0).sample(200, DRAWN(7))
+    assert (found.native != found.candidates[:, 0]).mean() == pytest.approx(0.3, abs=0.02)
+    counts = np.zeros((4, 4))
+    np.add.at(counts, (found.native[:, :-1], found.native[:, 1:]), 1)
+    wanted = Markov(concentration=0.2).transitions()
+    assert np.abs(counts / counts.sum(1, keepdims=True) - wanted).max() < 0.05
+    still = Markov(substitution=0.0).sample(5, DRAWN(8))
+    assert (still.native == still.candidates[:, 0]).all()
+    shifted = Markov(substitution=0.0, indel=0.05).sample(20, DRAWN(9))
+    assert (shifted.native != shifted.candidates[:, 0]).mean() > 0.3
+    with pytest.raises(ValueError, match=r"indel: got 1\.5, but wanted a probability"):
+        Markov(indel=1.5)
+
+
+def short(features: str = "pairs") -> tuple[writing.Writer, writing.Strings]:
+    """A model with random weights, and strings of four letters, of which there are 256."""
+    torch.manual_seed(3)
+    model = writing.Writer(4, "pairs" if features == "pairs" else "copies").double()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
+    return model, writing.Strings(Joachims(length=4, aligned=3).sample(2, DRAWN(10)))
+
+
+@pytest.mark.parametrize("features", ["pairs", "copies"])
+def test_a_string_scores_the_sum_of_its_features(features: str) -> None:
+    model, strings = short(features)
+    x, y = strings.homolog[0].tolist(), strings.native[0].tolist()
+    own = [model.own[a, b] if features == "pairs" else model.own * (a == b) for a, b in zip(x, y, strict=True)]
+    wanted = torch.stack([*own, *(model.bigrams[a, b] for a, b in itertools.pairwise(y))]).sum().detach()
+    assert model(strings).score(strings.native)[0].item() == pytest.approx(wanted.item())
+
+
+@pytest.mark.parametrize("objective", [sl.SoftmaxMargin, sl.Risk])
+@pytest.mark.parametrize(("kind", "listed", "error"), [("best", 256, 1e-6), ("drawn", 5_000, 0.1)])
+def test_a_list_of_all_strings_or_of_many_that_were_drawn_has_the_exact_objective(
+    objective: writing.Objectives, kind: str, listed: int, error: float
+) -> None:
+    model, strings = short()
+    setting, draws = writing.Writing(listed=listed), torch.Generator().manual_seed(0)
+    exact = objective(sl.SmithWaterman())(model(strings), strings.native)
+    found = writing.Renewed(model, strings, setting, objective, "best" if kind == "best" else "drawn", draws)()
+    assert found.item() == pytest.approx(exact.item(), abs=error)
+    for a, b in zip(*(torch.autograd.grad(x, list(model.parameters())) for x in (found, exact)), strict=True):
+        assert torch.allclose(a, b, atol=error)
+
+
+def test_strings_that_were_drawn_stand_for_a_model_that_has_moved_on() -> None:
+    model, strings = short()
+    found = writing.Renewed(model, strings, writing.Writing(listed=5_000), sl.Risk, "drawn", torch.Generator())
+    found()
+    with torch.no_grad():
+        model.bigrams += 0.3 * torch.randn(4, 4)
+    exact = sl.Risk(sl.SmithWaterman())(model(strings), strings.native)
+    assert found().item() == pytest.approx(exact.item(), abs=0.1)
 
 
 def test_paired_differences_are_judged_by_two_standard_errors() -> None:
@@ -146,4 +220,5 @@ def test_the_quick_form_twice(tmp_path: Path) -> None:
     assert finding.command == "structloss reproduce genome --quick"
     names = [one.name for one in study.configurations(10, quick=True)]
     assert [row[0] for row in finding.grids[0].rows] == names
-    assert {row[0] for row in finding.grids[2].rows} >= set(choosing.LEARNED)
+    assert {row[0] for row in finding.grids[4].rows} >= set(choosing.LEARNED)
+    assert {row[0] for row in finding.grids[-1].rows} >= {writing.COPY, writing.NBEST, training.RISK}

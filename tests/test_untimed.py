@@ -141,7 +141,7 @@ def test_only_a_folder_without_any_times_is_untimed(tmp_path: Path) -> None:
     for name in ("a.wav", "a.txt", "b.wav", "c.txt"):
         (tmp_path / name).touch()
     assert [one.name for one in untimed_in_folder(tmp_path)] == ["a"]
-    with pytest.raises(DataError, match=r"got no recording with times beside it: wanted a \.textgrid"):
+    with pytest.raises(DataError, match=r"got no recording with a transcript beside it that has times"):
         in_folder(tmp_path)
     (tmp_path / "b.lab").touch()
     assert untimed_in_folder(tmp_path) == []

@@ -2,6 +2,7 @@
 
 import math
 import time
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated, Any
@@ -84,18 +85,20 @@ def _methods(one: "Configuration", folds: "Folds") -> "Grid":
     from structloss.reproduce.finding import Grid
     from structloss.reproduce.genome.training import CROSS_ENTROPY, paired
 
+    listed = not math.isnan(folds[0][CROSS_ENTROPY].closest)
+    share, last = attrgetter("closest" if listed else "beyond"), "closest (%)" if listed else "mass beyond the cap (%)"
     rows = []
     for name in folds[0]:
         outcomes, difference = [fold[name] for fold in folds], paired(folds, name)
         scores, right = [o.score for o in outcomes], 100 * fmean(o.accuracy for o in outcomes)
-        closest, chosen = 100 * fmean(o.closest for o in outcomes), sorted({o.chosen for o in outcomes if o.chosen})
+        other, chosen = 100 * fmean(share(o) for o in outcomes), sorted({o.chosen for o in outcomes if o.chosen})
         told = f"{difference.mean:+.2f} ± {difference.error:.2f}, {difference.above} of {len(folds)}"
         rows.append([
             name, f"{fmean(scores):.2f} ± {stdev(scores):.2f}", f"{right:.1f}",
-            "" if math.isnan(closest) else f"{closest:.1f}", "" if name == CROSS_ENTROPY else told,
+            "" if name == CROSS_ENTROPY else told, "" if math.isnan(other) else f"{other:.1f}",
             ", ".join(f"{value:g}" for value in chosen),
         ])  # fmt: skip
-    columns = ["trained by", "Smith-Waterman score", "accuracy (%)", "closest (%)", "minus cross-entropy", "chosen"]
+    columns = ["trained by", "Smith-Waterman score", "accuracy (%)", "minus cross-entropy", last, "chosen"]
     return Grid(f"{one.name}: {one.experiment} ({len(folds)} folds)", columns, rows)
 
 

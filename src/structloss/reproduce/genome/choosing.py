@@ -128,9 +128,25 @@ class Aligner(nn.Module):
 
     def forward(self, problems: Problems) -> Chain:
         native, others = problems.pairs
-        aligned = Alignment(self.pairs[native[:, :, None], others[:, None]], self.gap, mode="local")
-        scores = aligned.max() if self.alignments == "best" else aligned.log_partition()
+        if self.alignments == "all":
+            scores = self._aligned(native, others).log_partition()
+        else:  # what the best alignments count is small, and so is the way back to the weights
+            with torch.no_grad():
+                partners = self._aligned(native, others).argmax()
+            scores = self._score(native, others, partners)
         return Chain(scores.reshape(len(problems.native), 1, -1))
+
+    def _aligned(self, native: Tensor, others: Tensor) -> Alignment:
+        return Alignment(self.pairs[native[:, :, None], others[:, None]], self.gap, mode="local")
+
+    def _score(self, native: Tensor, others: Tensor, partners: Tensor) -> Tensor:
+        """Of local alignments (n, l): the weights of their pairs, and that of gaps for each letter left out between."""
+        paired = partners >= 0
+        weights = torch.where(paired, self.pairs[native, others.gather(1, partners.clamp(min=0))], 0.0)
+        inside = (paired.cumsum(1) > 0) & (paired.flip(1).cumsum(1).flip(1) > 0)
+        first = torch.where(paired, partners, partners.shape[1]).amin(1)
+        spans = inside.sum(1) + torch.where(inside.any(1), partners.amax(1) - first + 1, 0)
+        return weights.sum(1) + self.gap * (spans - 2 * paired.sum(1))
 
     def answers(self, problems: Problems) -> Tensor:
         """The candidate of the highest score, (n,)."""

@@ -1,9 +1,10 @@
 """Native, homolog and decoy sequences, made as Joachims et al. (2006) make them, or along a Markov chain."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from structloss.losses import SmithWaterman
@@ -91,8 +92,64 @@ class Joachims:
         return np.asarray(generator.choice(self.letters, shape, p=weights / weights.sum()), np.int64)
 
 
+@dataclass(frozen=True)
+class Markov:
+    """Natives of one Markov chain of order 1 over four letters, and a noisy copy of each; no decoys.
+
+    A copy has each letter replaced by another one with probability `substitution`, lost with probability `indel`, and
+    preceded by a random letter with probability `indel`; then it is cut or filled up at random.
+
+    Args:
+        concentration: the chain's transitions are drawn from a Dirichlet distribution of this parameter, once.
+        substitution, indel: of the copy.
+        length: of every sequence.
+    """
+
+    concentration: float = 1.0
+    substitution: float = 0.5
+    indel: float = 0.0
+    letters: int = field(default=4, init=False)
+    length: int = LENGTH
+
+    def __post_init__(self) -> None:
+        for name in ("substitution", "indel"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name}: got {value!r}, but wanted a probability")
+
+    def __str__(self) -> str:
+        noise = f"substitution {self.substitution:g}, indel {self.indel:g}"
+        return f"a Markov chain of concentration {self.concentration:g}; {noise}"
+
+    def sample(self, count: int, generator: np.random.Generator) -> Examples:
+        """So many examples."""
+        native = np.empty((count, self.length), np.int64)
+        native[:, 0] = generator.integers(0, self.letters, count)
+        bounds = self.transitions().cumsum(1)[:, :-1]
+        for t in range(1, self.length):
+            native[:, t] = (generator.random((count, 1)) > bounds[native[:, t - 1]]).sum(1)
+        return Examples(native, np.stack([self.copied(row, generator) for row in native])[:, None])
+
+    def transitions(self) -> NDArray[np.float64]:
+        """(K, K), the same for all examples."""
+        return np.random.default_rng(0).dirichlet(np.full(self.letters, self.concentration), self.letters)
+
+    def copied(self, native: Letters, generator: np.random.Generator) -> Letters:
+        """A noisy copy of one sequence."""
+        found: list[int] = []
+        for letter in native.tolist():
+            if generator.random() < self.indel:
+                found.append(int(generator.integers(0, self.letters)))
+            if generator.random() < self.indel:
+                continue
+            changed = generator.random() < self.substitution
+            found.append((letter + int(generator.integers(1, self.letters))) % self.letters if changed else letter)
+        missing = generator.integers(0, self.letters, max(0, self.length - len(found)))
+        return np.array(found[: self.length] + missing.tolist(), np.int64)
+
+
 def closeness(native: Letters, others: Letters) -> NDArray[np.float64]:
     """The Smith-Waterman score of each of `others` (n, k, l) with its native (n, l): minus the loss of Figure 3(b)."""
     rows = others.swapaxes(0, 1).reshape(-1, others.shape[2])
-    losses = SmithWaterman()(rows.tolist(), np.tile(native, (others.shape[1], 1)).tolist())
+    losses = SmithWaterman()(torch.from_numpy(rows), torch.from_numpy(np.tile(native, (others.shape[1], 1))))
     return -losses.double().numpy().reshape(others.shape[1], len(native)).T

@@ -40,6 +40,7 @@ class Outcome(NamedTuple):
     score: float  # Smith-Waterman, the mean
     accuracy: float  # the part that is right: the homolog chosen; or the positions with the native's letter
     closest: float = math.nan  # the part where nothing in the list is closer to the native
+    beyond: float = math.nan  # the share of the model's mass whose loss a cap would not tell apart
     chosen: float | None = None  # the strength of regularisation, or epsilon
 
 

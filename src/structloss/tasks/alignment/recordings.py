@@ -68,7 +68,7 @@ def in_folder(folder: Path | str, lab_unit: str | None = None) -> list[Recording
     ]
     if not found:
         raise DataError(
-            f"{folder}: got no recording with times beside it: wanted a {', '.join(transcripts.SUFFIXES)} of its name"
+            f"{folder}: got no recording with a transcript beside it that has times: wanted a {', '.join(transcripts.SUFFIXES)} of its name"
         )
     return found
 
