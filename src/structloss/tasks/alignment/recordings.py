@@ -68,7 +68,8 @@ def in_folder(folder: Path | str, lab_unit: str | None = None) -> list[Recording
     ]
     if not found:
         raise DataError(
-            f"{folder}: got no recording with a transcript beside it that has times: wanted a {', '.join(transcripts.SUFFIXES)} of its name"
+            f"{folder}: got no recording with a transcript beside it that has times: wanted "
+            f"{', '.join(transcripts.SUFFIXES)} under the same name"
         )
     return found
 
