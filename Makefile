@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check -c $(CONSTRAINTS) -e '.[$(EXTRAS)]' $(TORCH)
 	@touch $@
 
-demo: $(STAMP) ## Learn to pronounce words under six objectives, and to find names on F1; results in out/demo.
+demo: $(STAMP) ## Learn to pronounce words under five objectives, and to find names on F1; results in out/demo.
 	$(BIN)/structloss demo
 
 test: $(STAMP) ## Run the tests and the examples in docstrings.

@@ -2,8 +2,8 @@
 
     python benchmarks/trees.py [--quick] [--seconds 3] [--json benchmarks/results/trees.json]
 
-Answers (sums and gradients) are compared before times are printed. --quick is a small run, and leaves the figure of the
-guide, how time grows with the words, as it is.
+Answers (sums and gradients) are compared before times are printed: CPU time in one thread, the least of many runs.
+--quick is a small run, and leaves the figure of the guide, how time grows with the words, as it is.
 """
 
 import argparse
@@ -76,13 +76,13 @@ def kinds(B: int, T: int, dtype: torch.dtype) -> dict[str, dict[str, Step]]:
 
 
 def best_times(steps: dict[str, Step], seconds: float) -> dict[str, float]:
-    """The best of many runs of each, one after the other in turn, until each had its share of the seconds."""
+    """The least CPU time of many runs of each, in turn, until each had its share of the seconds."""
     best, spent, runs = dict.fromkeys(steps, math.inf), dict.fromkeys(steps, 0.0), dict.fromkeys(steps, 0)
     while waiting := [name for name in steps if spent[name] < seconds or runs[name] < 3]:
         for name in waiting:
-            start = time.perf_counter()
+            start = time.process_time()
             steps[name]()
-            elapsed = time.perf_counter() - start
+            elapsed = time.process_time() - start
             best[name], spent[name], runs[name] = min(best[name], elapsed), spent[name] + elapsed, runs[name] + 1
     return best
 
@@ -117,7 +117,7 @@ def draw(lengths: list[int], times: dict[str, list[float]], path: Path) -> None:
         lengths, [1e3 * times["binary trees"][0] * (T / lengths[0]) ** 3 for T in lengths], ":", c="gray", label="T³"
     )
     axes.set_xlabel("words")
-    axes.set_ylabel("ms, sum and gradient, B = 4")
+    axes.set_ylabel("CPU ms, sum and gradient, B = 4")
     axes.legend(frameon=False)
     figure.savefig(path, dpi=110, bbox_inches="tight")
 
@@ -129,8 +129,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/trees.json"))
     arguments = parser.parse_args()
     B, T = (4, 10) if arguments.quick else (16, 30)
+    torch.set_num_threads(1)
     results = compare(B, T, 0.2 if arguments.quick else arguments.seconds)
-    table = Table("trees", "structloss ms", "torch-struct ms", "times", title=f"Sum and gradient, B={B} T={T}, float32")
+    table = Table("trees", "structloss ms", "torch-struct ms", "times", title=f"CPU time, B={B} T={T}, float32")
     for name, best in results.items():
         ours, theirs = (1e3 * best[library] for library in ("structloss", "torch-struct"))
         table.add_row(name, f"{ours:.2f}", f"{theirs:.2f}", f"{theirs / ours:.1f}")

@@ -12,7 +12,7 @@ import structloss as sl
 from structloss.structures.chain import sparse
 
 
-def by_enumeration(x: Tensor, loss: sl.EditDistance, reference: list[int]) -> tuple[float, Tensor]:
+def by_enumeration(x: Tensor, loss: sl.MachineLoss, reference: list[int]) -> tuple[float, Tensor]:
     """E[loss] over all paths of x (T, C), and its gradient p (E[loss | c at frame t] - E[loss])."""
     (T, C), p = x.shape, x.softmax(1).numpy()
     paths = np.array(list(itertools.product(range(C), repeat=T)), np.int64).reshape(-1, T)
@@ -42,7 +42,7 @@ def peaked(generator: np.random.Generator, T: int, C: int, sure: float) -> tuple
     return torch.from_numpy(x), reference
 
 
-def found_by(x: Tensor, loss: sl.EditDistance, references: list, tolerance: float, **rest: object) -> tuple:
+def found_by(x: Tensor, loss: sl.Loss, references: list, tolerance: float, **rest: object) -> tuple:
     x = x.clone().requires_grad_()
     found = sl.CTC(x, **rest).certified(loss, references, tolerance)
     (gradient,) = torch.autograd.grad(found.value.sum(), x)
@@ -76,6 +76,86 @@ def test_the_bound_holds_against_enumeration_for_value_and_every_gradient_compon
         )
     assert informative > 0.5 * cases or loss.cap == 1
     assert used > 0.2 * cases  # there was something to certify
+
+
+SPELLINGS = {  # of the blank, too, which is never written
+    "characters": ["", "a", "b", " "],
+    "pieces": ["", "▁a", "b", "▁"],
+    "marks inside": ["", "▁a", "b▁a", "ab", "▁"],
+    "marks behind, whole words inside, nothing": ["", "a▁", "▁b▁a", "", "b"],
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS.values(), ids=SPELLINGS)
+@pytest.mark.parametrize(
+    "costs",
+    [
+        {}, {"cap": 2}, {"substitution": 1.5, "insertion": 0.7, "deletion": 0.9, "cap": 3}, {"insertion": 0.0},
+        {"substitution": 3.0, "normalize": True}, {"insertion": 3.0, "deletion": 2.0},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_of_words_the_bound_holds_for_value_and_every_gradient_component(
+    spelling: list[str], costs: dict[str, float]
+) -> None:
+    loss, cases = sl.WordErrors(spelling, None if "▁" in "".join(spelling) else " ", **costs), 40
+    generator, informative, used, C = np.random.default_rng(0), 0, 0, len(spelling)
+    for case in range(cases):
+        x, reference = peaked(generator, {4: 5, 5: 4}[C] + case % 2, C, sure=float(generator.uniform(1, 7)))
+        reference = [label for label in reference if label < C]
+        mean, wanted = by_enumeration(x, loss, reference)
+        for tolerance in (1e-9, 1e-3, 1e-2, 0.1, 0.5):
+            (value,), (gradient,), (bound,) = found_by(x[None], loss, [reference], tolerance)
+            assert bound <= tolerance + 1e-12, (case, bound)
+            assert abs(value - mean) <= bound + 1e-12, (case, tolerance, value, mean, bound)
+            assert (gradient - wanted).abs().max() <= bound + 1e-12, (case, tolerance, bound)
+            used += bool(abs(value - mean) > 1e-9)
+        informative += bool(mean > 0.05 and wanted.abs().max() > 1e-3)
+    assert informative > 0.5 * cases
+    assert used > 2 * cases  # there was something to certify
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_of_words_the_bound_holds_against_the_whole_product_at_middle_sizes(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    spelling, T = ["", *"abcdefgh "], 48
+    words = [[int(c) for c in generator.integers(1, 9, generator.integers(1, 4))] for _ in range(4)]
+    reference = [label for word in words for label in (*word, 9)][:-1]
+    path = np.zeros(T, np.int64)
+    path[2 : 2 + 3 * len(reference) : 3] = reference
+    x = torch.from_numpy(generator.normal(size=(1, T, 10)) + 8 * np.eye(10)[path])
+    for cap in (2, 3):
+        loss, leaf = sl.WordErrors(spelling, " ", cap=cap), x.clone().requires_grad_()
+        exact = sl.CTC(leaf).expected(loss, [reference])
+        (wanted,) = torch.autograd.grad(exact.sum(), leaf)
+        assert 0.1 < exact < 0.9 * cap
+        assert wanted.abs().max() > 1e-3
+        for tolerance in (1e-6, 1e-3, 1e-2, 0.1):
+            value, gradient, bound = found_by(x, loss, [reference], tolerance)
+            assert 0 < bound <= tolerance + 1e-12
+            assert (value - exact).abs() <= bound + 1e-12
+            assert (gradient - wanted).abs().max() <= bound + 1e-12
+
+
+@pytest.mark.parametrize("window", [1, 2])
+def test_of_words_with_a_window_the_edit_distance_is_at_most_value_and_bound(window: int) -> None:
+    generator, used = np.random.default_rng(window), 0
+    for spelling in SPELLINGS.values():
+        boundary, C = None if "▁" in "".join(spelling) else " ", len(spelling)
+        loss, exact = sl.WordErrors(spelling, boundary, window=window), sl.WordErrors(spelling, boundary)
+        for case in range(40):
+            x, reference = peaked(generator, {4: 6, 5: 5}[C], C, sure=float(generator.uniform(0, 6)))
+            reference = 2 * [label for label in reference if label < C]
+            mean, _ = by_enumeration(x, exact, reference)
+            windowed, wanted = by_enumeration(x, loss, reference)
+            for tolerance in (1e-9, 1e-2, 0.1, 0.5):
+                (value,), (gradient,), (bound,) = found_by(x[None], loss, [reference], tolerance)
+                assert mean <= value + bound + 1e-12, (case, tolerance)
+                used += bool(abs(value - mean) > 1e-9)
+                if tolerance == 1e-9:
+                    assert abs(value - windowed) <= 1e-7
+                    assert (gradient - wanted).abs().max() <= 1e-7
+    assert used > 100
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -253,9 +333,11 @@ def test_the_objective_knows_its_bound_and_trains() -> None:
 
 def test_what_takes_no_tolerance_says_so() -> None:
     ctc, loss = sl.CTC(torch.zeros(1, 3, 3)), sl.EditDistance(cap=2)
-    with pytest.raises(NotImplementedError, match=r"tolerance: got Hamming\(.*\), but only an EditDistance takes one"):
+    with pytest.raises(
+        NotImplementedError, match=r"tolerance: got Hamming\(.*\), but only EditDistance and WordErrors"
+    ):
         sl.Risk(sl.Hamming(), tolerance=0.1)(ctc, [[1]])
-    with pytest.raises(NotImplementedError, match="only an EditDistance takes one"):
+    with pytest.raises(NotImplementedError, match="only EditDistance and WordErrors take one"):
         ctc.expected(sl.EditDistance() + sl.NGram(2), [[1]], tolerance=0.1)
     with pytest.raises(NotImplementedError, match="tolerance: got substitution costs below 0"):
         ctc.certified(sl.EditDistance(-torch.eye(3)), [[1]], 0.1)
@@ -265,6 +347,8 @@ def test_what_takes_no_tolerance_says_so() -> None:
         ctc.augment(loss, [[1]]).expected(loss, [[1]], tolerance=0.1)
     with pytest.raises(NotImplementedError, match="a Chain has its risk exactly; only a CTC takes one"):
         sl.Risk(loss, tolerance=0.1)(sl.Chain(torch.zeros(1, 3, 3)), [[1]])
+    with pytest.raises(NotImplementedError, match=r"tolerance: got 0\.1 in augment, but only an expectation takes one"):
+        ctc.augment(loss, [[1]], 1.0, tolerance=0.1)
     for wrong in (-1.0, float("nan"), float("inf"), "0.1"):
         with pytest.raises(ValueError, match="tolerance: got"):
             sl.Risk(loss, tolerance=wrong)

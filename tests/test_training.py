@@ -88,6 +88,26 @@ def test_direct_loss_has_no_penalty_unless_one_is_asked_for(
     assert [group["weight_decay"] for group in optimizers[0].param_groups] == [wanted]
 
 
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [
+        (("--objective", "nll"), 0), (("--objective", "risk"), 4), (("--objective", "0.1*nll+risk"), 4),
+        (("--objective", "risk", "--warm-up", 1), 1), (("--objective", "risk", "--init", "trained"), 0),
+    ],
+)  # fmt: skip
+def test_risk_warms_up_unless_told_otherwise_and_nothing_stops_before_it_began(
+    more: tuple[object, ...], wanted: int, files: Path
+) -> None:
+    if "--init" in more:
+        assert train(files, "trained", "--epochs", 1, "--overwrite").exit_code == 0
+        more = (*more[:-1], files / "trained")
+    result = train(files, "warm", "--epochs", 6, "--patience", 1, "--lr", 1e-9, "--overwrite", *more)
+    assert result.exit_code == 0, result.output
+    found = json.loads((files / "warm" / "result.json").read_text())
+    assert found["made"]["warm_up"] == wanted
+    assert len(found["history"]) == wanted + 2  # nothing gets better: one epoch of the objective, and one in vain
+
+
 def test_train_evaluate_predict(files: Path) -> None:
     result = train(files, "model", "--epochs", 8, "--test", files / "dev.txt")
     assert result.exit_code == 0, result.output

@@ -159,6 +159,11 @@ class Objective(nn.Module):
         """
         return any(not isinstance(objective, DirectLoss) for _, objective in self.terms)
 
+    @property
+    def wants_warm_up(self) -> bool:
+        """Whether it has little to go by while all outputs are about equally wrong, as `Risk` has."""
+        return any(isinstance(objective, Risk) for _, objective in self.terms)
+
     def extra_repr(self) -> str:
         defaults = {"impossible": "error", "skipped": 0, "tolerance": 0.0}
         found = ("training", "error_bound")
@@ -367,10 +372,10 @@ class Risk(Objective, name="risk"):
     Args:
         loss: L.
         temperature: of the distribution that y is drawn from.
-        tolerance: for CTC and `EditDistance`: how far a value may be from the exact one, for little more than the CTC
-            loss costs. Each value of the last call is within `error_bound` (B,) of the exact one, and each component of
-            its gradient within error_bound / temperature; with a window the bound is one-sided, and none of the
-            gradient: see `CTC.certified`. 0 is exact.
+        tolerance: for CTC, `EditDistance` and `WordErrors`: how far a value may be from the exact one, for little more
+            than the CTC loss costs. Each value of the last call is within `error_bound` (B,) of the exact one, and each
+            component of its gradient within error_bound / temperature; with a window the bound is one-sided, and none
+            of the gradient: see `CTC.certified`. 0 is exact.
 
     Example:
         >>> import torch, structloss as sl

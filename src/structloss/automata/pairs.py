@@ -103,6 +103,11 @@ class ScaledAutomaton(OpenAutomaton):
         return np.where(outside, np.inf, np.minimum(least, most)), np.where(outside, np.inf, np.maximum(least, most))
 
 
+def unscaled(machine: OpenAutomaton) -> tuple[OpenAutomaton, float]:
+    """The machine without the factor that it has been multiplied by, and the factor."""
+    return (machine.machine, machine.factor) if isinstance(machine, ScaledAutomaton) else (machine, 1.0)
+
+
 class SumAutomaton(OpenAutomaton):
     """factor_a * a + factor_b * b for strings of any length: its states are pairs, found as they are asked for.
 

@@ -9,6 +9,7 @@ from structloss.automata.automaton import SMALLER, LossAutomaton, TooManyStatesE
 from structloss.automata.open import Floats, Ints, OpenAutomaton, grown, table_for
 from structloss.kernels import determinise, subsumption
 from structloss.kernels.determinise import States
+from structloss.kernels.sparse import NO_ROOM, EditMachine
 from structloss.kernels.subsumption import UNIT, Acceptor, Limits
 from structloss.kernels.tables import rehash
 
@@ -120,11 +121,24 @@ class TropicalAutomaton(OpenAutomaton):
             if done < len(states):
                 self.make_room()
 
-    def make_room(self) -> None:
-        """Room for twice as many states."""
-        self._grow(2 * len(self.final))
-        entries = 2 * len(self.entries.cost)
-        self.entries = _with_room(self.entries, 0, self.num_states, len(self.final), entries)
+    def arrays(self, max_states: int) -> EditMachine:
+        """What kernels read and add to, of an edit distance; hand it to `take` afterwards."""
+        return EditMachine(
+            self.acceptor, self.limits, self.cap, self.window, self.absolute, self.entries, self.next_state,
+            self.weights, self.final, self.stop, max_states, np.array([self.num_states]),
+        )  # fmt: skip
+
+    def take(self, machine: EditMachine) -> None:
+        """Know what a kernel has added."""
+        self.num_states = min(int(machine.number[0]), len(self.final))
+
+    def make_room(self, status: int = NO_ROOM) -> bool:
+        """Whether a kernel stopped for want of room: there is room for twice as many states then."""
+        if status == NO_ROOM:
+            self._grow(2 * len(self.final))
+            entries = 2 * len(self.entries.cost)
+            self.entries = _with_room(self.entries, 0, self.num_states, len(self.final), entries)
+        return status == NO_ROOM
 
     def _least(self, states: Ints, value: Floats) -> Floats:
         """The least cost + value (P,) over the entries of each state, at most the cap."""

@@ -33,7 +33,7 @@ def compare(
     lr: options.LearningRate = None,
     l2: options.L2 = None,
     patience: options.Patience = None,
-    warm_up: options.WarmUp = 0,
+    warm_up: options.WarmUp = None,
     init: options.Init = None,
     seed: options.Seed = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Keep runs that have ended, go on with others.")] = False,
@@ -73,9 +73,9 @@ def compare(
         )
         measured = comparison.as_json(outcomes, loss=loss_name, seeds=list(numbers))
         write_text(p["out"] / "results.json", measured)
-        write_text(p["out"] / "index.html", comparison.as_page(ready.task, outcomes, title, about))
+        write_text(p["out"] / "index.html", comparison.as_page(ready.task, outcomes, title, about, ready.task.metric))
         if p["as_json"]:
             typer.echo(measured, nl=False)
         elif not p["quiet"]:
-            Console().print(comparison.as_table(ready.task, outcomes, title))
+            Console().print(comparison.as_table(ready.task, outcomes, title, ready.task.metric))
             typer.echo(f"page: {p['out'] / 'index.html'} (and results.json; a model in each folder of runs)")

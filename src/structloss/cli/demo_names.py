@@ -176,6 +176,11 @@ def _cells(result: Study) -> Iterator[tuple[str, ...]]:
         )  # fmt: skip
 
 
+def gain(result: Study) -> str:
+    """What training on chunk F1 changes of the F1 of the likelihood, with its standard error."""
+    return next(row[2] for row in _cells(result) if row[0] == METHODS[1])
+
+
 def _summary(values: Sequence[float], sign: str = "") -> str:
     """Mean and standard error, in percent."""
     return f"{100 * fmean(values):{sign}.1f} ± {100 * stdev(values) / len(values) ** 0.5:.1f}"

@@ -39,7 +39,14 @@ Patience = Annotated[
     int | None,
     typer.Option(min=1, help="Stop after so many epochs without a better dev metric; by default the task's."),
 ]
-WarmUp = Annotated[int, typer.Option(min=0, help="Train the first so many epochs on the likelihood.")]
+WarmUp = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Train the first so many epochs on the likelihood; by default two thirds for risk, else none, and none "
+        "after --init.",
+    ),
+]
 Init = Annotated[Path | None, typer.Option("--init", help="A model directory whose weights training begins with.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same numbers.")]
 Settings = Annotated[

@@ -110,8 +110,17 @@ def prepared(context: typer.Context, objectives: Sequence[str] = ()) -> Prepared
         data.check_labels(model)
     plan = {**asdict(task.defaults(config)), **{key: p[key] for key in _PLANNED if p[key] is not None}}
     plan["l2_asked"] = p["l2"] is not None
-    own = {key: p[key] for key in ("warm_up", "seed", "resume", "overwrite", "checkpoint_seconds")}
+    plan["warm_up"] = p["warm_up"]
+    if p["warm_up"] is None:
+        wanted = p["init"] is None and any(objective.wants_warm_up for objective in made.values())
+        plan["warm_up"] = warm_up_of(plan["epochs"]) if wanted else 0
+    own = {key: p[key] for key in ("seed", "resume", "overwrite", "checkpoint_seconds")}
     return Prepared(task, data, config, made, Plan(**plan, **own, init=str(p["init"] or "")))
+
+
+def warm_up_of(epochs: int) -> int:
+    """How many of the epochs train on the likelihood before an objective that wants a warm-up."""
+    return 2 * epochs // 3
 
 
 def _trained(task: "FileTask", folder: Path | None) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def train(
     lr: options.LearningRate = None,
     l2: options.L2 = None,
     patience: options.Patience = None,
-    warm_up: options.WarmUp = 0,
+    warm_up: options.WarmUp = None,
     init: options.Init = None,
     seed: options.Seed = 0,
     resume: options.Resume = False,

@@ -141,9 +141,9 @@ def argmax(worker: int, workers: int, p: Potentials, m: Machines, value: Array, 
             across[1, y, h] = shared[h, y]
     for b in range(worker, p.lengths.shape[0], workers):
         length, i = p.lengths[b], levels.machine_of(m, b)
-        levels.fill_begins(m, i, length, begin)
+        few = levels.fill_begins(m, i, length, begin) <= FEW and usual
         levels.fill_unaries(p, b, length, unary)
-        S_next, few = m.sizes[i, length], usual and levels.widest_level(m, i, length) <= FEW
+        S_next = m.sizes[i, length]
         for h in range(H):
             for s in range(S_next):
                 best[H * begin[length] + (s * H + h if few else h * S_next + s)] = m.final[i, s]

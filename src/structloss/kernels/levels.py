@@ -147,20 +147,11 @@ def weight_at(weight: Array, arc: int) -> float:
 
 @helper
 def fill_begins(m: Machines, i: int, length: int, out: Ints) -> int:
-    """out[t] = how many states come before level t when all levels stand in one array. Returns the number of all."""
-    total = 0
+    """out[t] = how many states come before level t when all levels stand in one array. Returns the most of a level."""
+    total = most = 0
     for t in range(length + 1):
         out[t] = total
-        total += m.sizes[i, t]
-    return total
-
-
-@helper
-def widest_level(m: Machines, i: int, length: int) -> int:
-    """The most states that a level of machine i has."""
-    most = 0
-    for t in range(length + 1):
-        most = max(most, m.sizes[i, t])
+        total, most = total + m.sizes[i, t], max(most, m.sizes[i, t])
     return most
 
 

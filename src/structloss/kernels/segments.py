@@ -368,12 +368,8 @@ def walks(
     for each segment of a way, with levels as a frame of `backward`; memory V * T * K, with rates V * T * K * D.
     """
     n, K, r, nodes = labels.shape[0], s.opening.shape[2], make_room(s, value), make_nodes(s, value.shape[0], value)
-    due, node, pair, stratum = (
-        np.empty(n, np.int64),
-        np.empty(n, np.int64),
-        np.empty(n, np.int64),
-        np.empty(n, np.int64),
-    )
+    places = np.empty((4, n), np.int64)
+    due, node, pair, stratum = places[0], places[1], places[2], places[3]
     for b in range(worker, value.shape[1], workers):
         scaled = None if uniforms is None else scaled_matrices(s, b, value)
         backward(s, levels, b, nodes, scaled, r)

@@ -10,15 +10,14 @@ a *group* of mass A. A frame leads from it
 What is too small to keep is not dropped but sent elsewhere, into an entry that is kept:
 
 - the labels that a group does not follow one by one go together to (step(s, common), NONE), as common labels after
-  which a blank comes: that costs wrong[c] of each, and a label more if the next frame repeats it, next[c] `repeat`;
-- their sum to (s, NONE), for `repeat`, where `repeat` is the larger of insertion and deletion;
-- a small entry to one that is kept: to (s, NONE) for next[last] `repeat`, which is paid if the next frame repeats it;
-  to another state's for half the width of the interval in which V_x - V_y lies, its middle being added
-  (`sparse.above`), and the same as before for last labels that differ.
+  which a blank comes: that costs wrong[c] of each, and again[c] if the next frame repeats it;
+- their sum to (s, NONE), for `ignored`;
+- a small entry to one that is kept: to (s, NONE) for repeat[last], which is paid if the next frame repeats it; to
+  another state's for half the width of the interval in which V_x - V_y lies, its middle being added (`prices.apart`),
+  and the same as before for last labels that differ.
 
-Mass times price is what this can change the expected loss by: the paths that are sent are a function of the path so
-far, so that each path has a loss L' of its own, |L - L'| is at most the sum of the prices that it paid, and the sums of
-both passes are those of L'. See docs/guide/sparse.md.
+Mass times price is what this can change the expected loss by: each path has a loss L' of its own, |L - L'| is at most
+the sum of the prices that it paid, and the sums of both passes are those of L'. See docs/guide/sparse.md.
 """
 
 import math
@@ -28,8 +27,11 @@ import numpy as np
 
 from structloss.kernels.compile import helper, kernel
 from structloss.kernels.ctc import normalise
-from structloss.kernels.sparse import FULL, EditCosts, EditMachine, above, reach, step
+from structloss.kernels.prices import Prices, Rows, apart, found, reach, rows_of
+from structloss.kernels.sparse import FULL
+from structloss.kernels.tables import longer
 from structloss.kernels.types import OK, Array, Ints
+from structloss.kernels.words import WordMachine
 
 NONE = -1  # no last label
 _STATE, _LAST, _GROUP, _REPEAT, _TARGET, _PARENT, _NEXT, _EDGE = range(8)  # columns of entries
@@ -49,18 +51,6 @@ class Trellis(NamedTuple):
     group_mass: Array  # (G, 3): A, the weight of the rest and its probability
     first: Ints  # (T + 2,): where a frame's entries begin
     first_group: Ints  # (T + 1,)
-
-
-@helper
-def longer(x: Array, rows: int) -> Array:
-    """x (n, m) with room for so many rows at least."""
-    if rows <= x.shape[0]:
-        return x
-    out = np.zeros((max(rows, 2 * x.shape[0]), x.shape[1]), x.dtype)
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            out[i, j] = x[i, j]
-    return out
 
 
 @helper
@@ -93,18 +83,18 @@ def arrive(
 
 @helper
 def candidates(
-    p: Array, following: Array, blank: int, wrong: Array, repeat: float, threshold: float, labels: Ints, price: Array,
+    p: Array, following: Array, blank: int, wrong: Array, again: Array, threshold: float, labels: Ints, price: Array,
     tail: Array, tail_mass: Array,
 ) -> int:  # fmt: skip
     """The labels whose price per mass is above the threshold, or a higher one if they are too many, dearest first.
 
-    price[k]: p (wrong + next * repeat). tail[k], tail_mass[k]: the prices, the probabilities of all labels from k on.
+    price[k]: p (wrong + next * again). tail[k], tail_mass[k]: the prices, the probabilities of all labels from k on.
     """
     C, room = p.shape[0], labels.shape[0]
     while True:
         n = 0
         for c in range(C):
-            n += p[c] * (wrong[c] + repeat * following[c]) > threshold
+            n += p[c] * (wrong[c] + again[c] * following[c]) > threshold
         if n < room:
             break
         threshold = max(4.0 * threshold, 1e-30)
@@ -112,7 +102,7 @@ def candidates(
     for c in range(C):
         if c == blank:
             continue
-        own = p[c] * (wrong[c] + repeat * following[c])
+        own = p[c] * (wrong[c] + again[c] * following[c])
         if own > threshold:
             k = n
             while k > 0 and price[k - 1] < own:
@@ -131,7 +121,7 @@ def candidates(
 
 @helper
 def forward(
-    p: Array, length: int, blank: int, m: EditMachine, costs: EditCosts, tolerance: float, limit: int
+    p: Array, length: int, blank: int, m: WordMachine, prices: Prices, tolerance: float, limit: int
 ) -> tuple[Trellis, float, int, int]:
     """The trellis, what was paid, how many entries were kept in all, and a status.
 
@@ -140,7 +130,10 @@ def forward(
     label; nor to states that the machine has no place for. The last frame's entries are the end, and stay.
     """
     C = p.shape[1]
-    repeat = max(costs.insertion, costs.deletion)
+    _, _, _, common, class_of, wrong, again, repeat, stays, ignored, differs = prices
+    rows, next_state, weights = rows_of(m, prices), m.next_state, m.weights
+    crosses, onward, column = m.trie.crosses, m.trie.step, m.trie.column
+    start, key, cost, cap, window, positions, _, deletion, _, place, _, lost, _, _ = rows
     entries, mass = np.zeros((256, 8), np.int64), np.zeros((256, 2))
     edges, edge_weight = np.zeros((256, 2), np.int64), np.zeros((256, 1))
     groups, group_mass = np.zeros((64, 5), np.int64), np.zeros((64, 3))
@@ -149,9 +142,6 @@ def forward(
     group_of, own, edge_of = np.full(m.next_state.shape[0], -1), np.zeros(C), np.full(C, -1)
     labels, price = np.empty(min(C, _CANDIDATES) + 1, np.int64), np.empty(min(C, _CANDIDATES) + 1)
     tail, tail_mass = np.empty(labels.shape[0] + 1), np.empty(labels.shape[0] + 1)
-    wrong = np.empty(C)
-    for c in range(C):
-        wrong[c] = costs.wrong[costs.class_of[c]]
     nothing, by_size, size = np.zeros(C), np.zeros(_BINS), np.zeros(_BINS, np.int64)
     arrive(0, NONE, 1.0, NONE, entries, mass, table, 0, count)
     first[1] = 1
@@ -160,7 +150,7 @@ def forward(
         following = p[t + 1] if t + 1 < length else nothing
         share = max((tolerance - spent) / (length - t), 0.1 * tolerance / length)
         paid = 0.0
-        n = candidates(p[t], following, blank, wrong, repeat, 0.1 * share / C, labels, price, tail, tail_mass)
+        n = candidates(p[t], following, blank, wrong, again, 0.1 * share / C, labels, price, tail, tail_mass)
         # Entries of one state are a group; its members stand in a list that goes through _NEXT.
         begin_group = count[2]
         first_group[t] = begin_group
@@ -191,21 +181,25 @@ def forward(
             entries, mass = longer(entries, most), longer(mass, most)
             edges, edge_weight = longer(edges, count[1] + n), longer(edge_weight, count[1] + n)
             if 2 * (most - end) > table.shape[0]:
-                rows = table.shape[0]
-                while rows < 4 * (most - end):
-                    rows *= 2
-                table = np.full(rows, -1)
+                slots = table.shape[0]
+                while slots < 4 * (most - end):
+                    slots *= 2
+                table = np.full(slots, -1)
                 for e in range(end, count[0]):
                     table[slot_of(entries[e, _STATE], entries[e, _LAST], entries, table, end)] = e
             stay = arrive(s, NONE, A * p[t, blank], NONE, entries, mass, table, end, count)
             groups[g, 3], groups[g, 1] = stay, count[1]
-            low, high = reach(m, costs.deletion, s)
+            node, low, high = -2, 0, 0
+            if lost >= 0:
+                node = place[s, 1]
+            else:
+                low, high = reach(start, key, cost, cap, window, positions, deletion, s)
             e = head
             while e >= 0:  # repeats
                 c = entries[e, _LAST]
                 if c >= 0:
                     alpha = mass[e, _ALPHA] * p[t, c]
-                    small = alpha * following[c] * repeat
+                    small = alpha * following[c] * (0.0 if node == lost and stays[c] else repeat[c])
                     if spare + small <= 0.25 * of_group:
                         spare += small
                         mass[stay, _ALPHA] += alpha
@@ -214,14 +208,17 @@ def forward(
                         entries[e, _REPEAT] = arrive(s, c, alpha, stay, entries, mass, table, end, count)
                 e = entries[e, _NEXT]
             k, together, lumped = 0, 0.0, 0.0
-            e = head
             while k < n and spare + lumped + A * tail[k] > of_group and count[1] - begin_edges < 4 * limit:
                 c = labels[k]
                 k += 1
-                symbol = costs.class_of[c]
-                if costs.differs[symbol, high + 1] <= costs.differs[symbol, low]:  # here it is as a common one
-                    symbol = costs.common
-                    small = A * p[t, c] * following[c] * repeat
+                symbol = class_of[c]
+                if lost < 0:
+                    usual = differs[symbol, high + 1] <= differs[symbol, low]
+                else:
+                    usual = crosses[symbol] == 0 and onward[node, column[symbol]] == lost
+                if usual:  # here it is as a common one
+                    symbol = common
+                    small = A * p[t, c] * following[c] * again[c]
                     if spare + lumped + small <= 0.5 * of_group:
                         lumped += small
                         together += p[t, c]
@@ -233,7 +230,9 @@ def forward(
                         e = entries[e, _NEXT]
                     to, weight = entries[e, _REPEAT], 0.0
                 else:
-                    state = step(m, s, symbol) if m.next_state[s, symbol] < 0 else m.next_state[s, symbol]
+                    state = next_state[s, symbol]
+                    if state < 0:
+                        state = found(m, s, symbol)
                     if state == FULL:
                         lumped += A * price[k - 1]
                         together += p[t, c]
@@ -241,7 +240,7 @@ def forward(
                     if state < 0:
                         status = state
                         break
-                    weight = m.weights[s, symbol]
+                    weight = weights[s, symbol]
                     to = arrive(state, c, others * p[t, c], stay, entries, mass, table, end, count)
                 edge_of[c] = count[1]
                 edges[count[1], 0], edges[count[1], 1], edge_weight[count[1], 0] = c, to, weight
@@ -261,12 +260,11 @@ def forward(
                 e = entries[e, _NEXT]
             groups[g, 4], group_mass[g, 1], group_mass[g, 2] = NONE, 0.0, together
             if rest > 0.0:
-                c = costs.common
-                state = FULL
-                if spare + lumped + rest * repeat > of_group:
-                    state = step(m, s, c) if m.next_state[s, c] < 0 else m.next_state[s, c]
+                state, small = FULL, 0.0 if node == lost else rest * ignored
+                if spare + lumped + small > of_group:
+                    state = next_state[s, common] if next_state[s, common] >= 0 else found(m, s, common)
                 if state == FULL:
-                    lumped += rest * repeat
+                    lumped += small
                     groups[g, 4] = stay
                     mass[stay, _ALPHA] += rest
                 elif state < 0:
@@ -274,7 +272,7 @@ def forward(
                     break
                 else:
                     groups[g, 4] = arrive(state, NONE, rest, stay, entries, mass, table, end, count)
-                    group_mass[g, 1] = m.weights[s, c]
+                    group_mass[g, 1] = weights[s, common]
             elif together > 0.0:
                 groups[g, 4] = stay  # without mass: any value will do
             groups[g, 2] = count[1]
@@ -290,9 +288,11 @@ def forward(
             break
         first[t + 2] = count[0]
         if t + 1 < length:
+            room = share - paid
             paid += send(
-                end, count[0], following, repeat, m, costs, share - paid, limit, entries, mass, table, by_size, size
-            )
+                end, count[0], following, rows, prices, next_state, weights, room, limit, entries, mass, table, by_size,
+                size,
+            )  # fmt: skip
         spent += paid
         for e in range(end, count[0]):
             active += entries[e, _TARGET] == e
@@ -308,13 +308,14 @@ def bin_of(alpha: float) -> int:
 
 @helper
 def send(
-    begin: int, end: int, following: Array, repeat: float, m: EditMachine, costs: EditCosts, room: float, limit: int,
-    entries: Ints, mass: Array, table: Ints, by_size: Array, size: Ints,
+    begin: int, end: int, following: Array, rows: Rows, prices: Prices, next_state: Ints, weights: Array, room: float,
+    limit: int, entries: Ints, mass: Array, table: Ints, by_size: Array, size: Ints,
 ) -> float:  # fmt: skip
     """Send the smallest entries of a frame to larger ones, for `room` in all, or until `limit` are left. What it cost.
 
     following (C,): the probabilities of the next frame.
     """
+    class_of, repeat, stays, place, lost = prices.class_of, prices.repeat, prices.stays, rows.place, rows.lost
     top, kept = begin, end - begin
     for b in range(_BINS):
         by_size[b], size[b] = 0.0, 0
@@ -338,7 +339,7 @@ def send(
             if e == top or entries[e, _TARGET] != e or (b >= cut if boundary == 0 else b != cut):
                 continue
             x, own = entries[e, _STATE], entries[e, _LAST]
-            repeated = repeat * following[own] if own >= 0 else 0.0
+            repeated = following[own] * repeat[own] if own >= 0 and not (stays[own] and place[x, 1] == lost) else 0.0
             best, target, shift = np.inf, NONE, 0.0
             if own >= 0:
                 d = table[slot_of(x, NONE, entries, table, begin)]
@@ -351,14 +352,15 @@ def send(
                 if d != top and bin_of(mass[d, _ALPHA]) <= cut:
                     continue
                 y, other = entries[d, _STATE], entries[d, _LAST]
-                up = above(m, costs, x, y) if y != x else 0.0
-                down = above(m, costs, y, x) if y != x else 0.0
+                up, down = apart(rows, x, y)
                 price = 0.0
-                if own != other and other < 0 and y != x and m.next_state[y, costs.class_of[own]] == x:
-                    rise = m.weights[y, costs.class_of[own]]  # if the next frame is `own`, both are in x then
+                if own != other and other < 0 and y != x and next_state[y, class_of[own]] == x:
+                    rise = weights[y, class_of[own]]  # if the next frame is `own`, both are in x then
                     up, down = max(up, -rise), max(down, rise)
                 elif own != other:
-                    price = repeated + (repeat * following[other] if other >= 0 else 0.0)
+                    price = repeated
+                    if other >= 0 and not (stays[other] and place[y, 1] == lost):
+                        price += following[other] * repeat[other]
                 price += 0.5 * (up + down)
                 if price < best:
                     best, target, shift = price, d, 0.5 * (up - down)
@@ -430,7 +432,7 @@ def backward(trellis: Trellis, p: Array, length: int, blank: int, final: Array, 
 
 @kernel
 def expected(
-    scores: Array, length: int, blank: int, m: EditMachine, costs: EditCosts, tolerance: float, limit: int,
+    scores: Array, length: int, blank: int, m: WordMachine, prices: Prices, tolerance: float, limit: int,
     g_scores: Array,
 ) -> tuple[float, float, int, int]:  # fmt: skip
     """E[loss] of one example, the bound of its error, the entries kept in all, and a status.
@@ -442,7 +444,7 @@ def expected(
     frames, status = normalise(scores, length, p, norm)
     if status != OK or frames == -np.inf:
         return 0.0, 0.0, 0, status
-    trellis, bound, active, status = forward(p, length, blank, m, costs, tolerance, limit)
+    trellis, bound, active, status = forward(p, length, blank, m, prices, tolerance, limit)
     if status != OK:
         return 0.0, 0.0, 0, status
     return backward(trellis, p, length, blank, m.final, g_scores), bound, active, status

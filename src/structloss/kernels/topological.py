@@ -67,13 +67,3 @@ def arc_of_loop(source: Ints, target: Ints, waiting: Ints) -> int:
     for _ in range(waiting.shape[0]):  # so many steps back end in a loop wherever they begin
         last = entered[source[last]]
     return int(last)
-
-
-@kernel
-def mark_useful(arc_begin: Ints, tail: Ints, useful: Ints) -> None:
-    """Mark, besides the final nodes that are marked, every node that reaches one; arcs lead to higher nodes."""
-    for n in range(useful.shape[0] - 1, -1, -1):
-        for a in range(arc_begin[n], arc_begin[n + 1]):
-            if useful[tail[a]]:
-                useful[n] = True
-                break

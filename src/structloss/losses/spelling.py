@@ -7,6 +7,7 @@ import numpy as np
 
 from structloss.automata.open import Ints
 from structloss.automata.words import Reader
+from structloss.kernels.words import Trie
 from structloss.losses.references import String
 
 _BOUNDARY = "\0"
@@ -90,9 +91,13 @@ class Spelling:
         crosses = (np.arange(self._tails) > 0).astype(np.int64)
         acts = np.stack([columns[self._head_of], *(x[self._tail_of] for x in (crosses, between, last))])
         silent = np.repeat([[1], [0], [0], [0]], max(0, num_labels - len(self)), 1)
+        nowhere = np.zeros((4, 1), np.int64)  # what no label need spell: it leads to N without a boundary
         acts = np.concatenate([acts, silent], 1)[:, :num_labels]
-        (column, crosses, between, last), class_of = _distinct(acts)
-        return Reader(class_of, column, crosses, between, last, step, list(whole), spelt, first, beyond)
+        (column, crosses, between, last), class_of = _distinct(np.concatenate([acts, nowhere], 1))
+        begin = np.cumsum([0, *map(len, whole)]).astype(np.int64)
+        all_whole = np.array([word for sequence in whole for word in sequence], np.int64)
+        trie = Trie(column, crosses, between, last, step, spelt, first, beyond, all_whole, begin, int(class_of[-1]))
+        return Reader(class_of[:-1].copy(), trie)
 
 
 def _numbered(texts: Sequence[T]) -> dict[T, int]:
@@ -104,4 +109,4 @@ def _distinct(columns: Ints) -> tuple[Ints, Ints]:
     """The different columns (R, C) of numbers (R, K) of at least 0, and which of them each one is."""
     key = np.ravel_multi_index(tuple(columns), tuple(columns.max(1) + 1))
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
-    return columns[:, first], which.reshape(-1)
+    return np.ascontiguousarray(columns[:, first]), which.reshape(-1)

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from structloss.automata.automaton import MAX_STATES
+from structloss.automata.open import OpenAutomaton
+from structloss.automata.pairs import ScaledAutomaton, unscaled
+from structloss.automata.tropical import TropicalAutomaton
 from structloss.automata.words import WordAutomaton
 from structloss.losses.edit import EditDistance
 from structloss.losses.machine import MachineLoss
@@ -31,6 +34,8 @@ class WordErrors(MachineLoss, name="words"):
         cap: tell losses apart up to so much, L' = min(L, cap).
         normalize: divide by the number of the reference's words, or by 1 where it has none. The cap counts before that.
         max_states: raise `TooManyStatesError` rather than build a larger machine.
+        window: no cap, but forget alignments of words that cost so much or more above the best one so far, as
+            `EditDistance(window=...)` does. Best with a tolerance, on CTC.
 
     A state of the machine is one of the edit distance over words, and the beginning of a word of the reference that is
     being spelt and would not count as any other does. References must be known: -100 inside and sets are refused.
@@ -57,6 +62,7 @@ class WordErrors(MachineLoss, name="words"):
         cap: float | None = None,
         normalize: bool = False,
         max_states: int = MAX_STATES,
+        window: float | None = None,
     ) -> None:
         super().__init__(max_states)
         if not len(spelling):
@@ -68,13 +74,16 @@ class WordErrors(MachineLoss, name="words"):
         if not isinstance(boundary, str) or not boundary:
             raise ValueError(f"boundary: got {boundary!r}, but wanted what parts words, such as ' '")
         self.boundary, self._spelling = boundary, Spelling(spelling, boundary)
-        self.words = EditDistance(substitution, insertion, deletion, cap, normalize=normalize, max_states=max_states)
+        self.words = EditDistance(
+            substitution, insertion, deletion, cap, normalize=normalize, max_states=max_states, window=window
+        )
 
     def __repr__(self) -> str:
         w = self.words
+        kept = f"cap={w.cap}" if w.window is None else f"window={w.window}"
         return (
             f"WordErrors({len(self._spelling)} labels, boundary={self.boundary!r}, substitution={w.substitution}, "
-            f"insertion={w.insertion}, deletion={w.deletion}, cap={w.cap}, normalize={w.normalize})"
+            f"insertion={w.insertion}, deletion={w.deletion}, {kept}, normalize={w.normalize})"
         )
 
     def distance(self, y: String, reference: String) -> float:
@@ -83,14 +92,16 @@ class WordErrors(MachineLoss, name="words"):
         answer = [number.get(word, len(number)) for word in self._spelling.words(y)]
         return self.words.distance(np.array(answer, np.int64), np.array([number[w] for w in wanted], np.int64))
 
-    def compile_open(self, reference: String, num_labels: int, absolute: bool) -> WordAutomaton:
+    def compile_open(self, reference: String, num_labels: int, absolute: bool) -> OpenAutomaton:
         if num_labels > len(self._spelling) + 1:
             raise ValueError(f"spelling: got {len(self._spelling)} labels, but there are {num_labels}")
         wanted = self._words(reference)
         number = {word: w for w, word in enumerate(sorted(set(wanted)))}
         string = np.array([number[word] for word in wanted], np.int64)
-        words = self.words.compile_open(string, len(number) + 1, absolute)
-        return WordAutomaton(words, self._spelling.reader(list(number), num_labels), self.max_states)
+        words, factor = unscaled(self.words.compile_open(string, len(number) + 1, absolute))
+        assert isinstance(words, TropicalAutomaton)
+        machine = WordAutomaton(words, self._spelling.reader(list(number), num_labels), self.max_states)
+        return ScaledAutomaton(machine, factor) if self.words.normalize else machine
 
     def _words(self, reference: String) -> list[str]:
         """The reference's words."""

@@ -5,6 +5,7 @@ Axes, checks, what is differentiated and what an empty set is worth are the same
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import torch
@@ -24,6 +25,16 @@ class Found(NamedTuple):
 
     choices: Tensor
     exists: Tensor
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[Sequence[int]]], k: int, width: int, device: torch.device) -> Self:
+        """(k, B, width) and (k, B), of each example's choices, best first; -1 behind their ends."""
+        choices, exists = torch.full((k, len(rows), width), -1), torch.zeros(k, len(rows), dtype=torch.bool)
+        for b, own in enumerate(rows):
+            exists[: len(own), b] = True
+            for i, row in enumerate(own):
+                choices[i, b, : len(row)] = torch.tensor(row, dtype=torch.int64)
+        return cls(choices.to(device), exists.to(device))
 
 
 class Engine(Protocol[W]):

@@ -1,17 +1,16 @@
 """The values that a loss can take, and the best output at each of them."""
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from structloss.kernels.levels import Machines
 from structloss.kernels.machines import fill_levels
 from structloss.structures.base import Found, Strata
-
-Floats = NDArray[np.float64]
+from structloss.structures.rows import Floats
 
 _MOST_VALUES = 1 << 12  # which the numbers of values in `following` have room for
 _MOST_NUMBERS = 1 << 26  # that a search may keep, 512 MiB
@@ -32,43 +31,26 @@ def best_at_each(losses: Iterable[Floats], like: Tensor, best: Callable[[Floats]
     return Strata(torch.from_numpy(np.nan_to_num(values)).to(like), choices, exists)
 
 
-class Sums(NamedTuple):
-    """What the costs from each position on can sum to, its values: see `kernels.machines.fill_levels`.
-
-    V is the room for values, L the number of positions.
-    """
-
-    values: Floats  # (B, V), those of the first position, ascending
-    sizes: NDArray[np.int64]  # (B, L + 1), how many each position has
-    cost_class: NDArray[np.int64]  # (B, L, K), choices of equal cost share a class
-    next_state: NDArray[np.int32]  # (B, L, C * V), entry c * size + v: the value after a choice of class c, or -1
-
-    def following(self) -> NDArray[np.int16]:
-        """Which value of the next position is left of each value after each choice, or -1: (B, L, V, K)."""
-        (batch, positions, _), choices = self.next_state.shape, self.cost_class.shape[2]
-        found = np.full((batch, positions, int(self.sizes.max(initial=1)), choices), -1, np.int16)
-        for b, level in np.ndindex(batch, positions):
-            size = int(self.sizes[b, level])
-            found[b, level, :size] = self.next_state[b, level][
-                self.cost_class[b, level] * size + np.arange(size)[:, None]
-            ]
-        return found
-
-
 def levels_of(costs: Tensor, lengths: Tensor, numbers: int, what: str) -> tuple[Floats, NDArray[np.int16]]:
-    """The values (V, B) of a loss of these costs, see `sums_of`, ascending, and `following` of them.
+    """The values (V, B) of a loss of these costs, see `sums_of`; and (B, L, V, K) which is left after a choice, or -1.
 
     What is searched takes so many numbers for each value: they have a bound.
     """
-    sums = sums_of(costs, lengths, max(2, min(_MOST_VALUES, _MOST_NUMBERS // numbers)), what)
-    following = sums.following()
-    return sums.values[:, : following.shape[2]].T, following
+    losses, m = sums_of(costs, lengths, max(2, min(_MOST_VALUES, _MOST_NUMBERS // numbers)), what)
+    following = np.full((*costs.shape[:2], len(losses), costs.shape[2]), -1, np.int16)
+    for b, level in np.ndindex(following.shape[:2]):
+        size = int(m.sizes[b, level])
+        arcs = m.arc_begin[b, level] + m.class_of[b, level] * size + np.arange(size)[:, None]
+        following[b, level, :size] = np.where(m.weight[arcs] == 0.0, m.next_state[arcs], -1)
+    return losses, following
 
 
-def sums_of(costs: Tensor, lengths: Tensor, most: int, what: str) -> Sums:
-    """The sums of costs (B, L, K), one choice at each of lengths (B,) positions; raise where they are more than `most`.
+def sums_of(costs: Tensor, lengths: Tensor, most: int, what: str) -> tuple[Floats, Machines]:
+    """The values (V, B) that costs (B, L, K) sum up to, one choice at each of lengths (B,) positions, ascending.
 
-    Those that differ by rounding only are one. With n different sums in all, this takes B * L * n memory.
+    And machines, whose states at a position are what the costs from there on can sum up to; all of them start. Choices
+    of equal cost share a class; what cannot be weighs -inf. Sums that differ by rounding only are one. With n different
+    sums in all, this takes B * L * n memory; raise where they are more than `most`.
     """
     array, on_cpu = costs.detach().double().cpu().contiguous().numpy(), lengths.cpu().numpy()
     batch, positions, choices = array.shape
@@ -79,7 +61,11 @@ def sums_of(costs: Tensor, lengths: Tensor, most: int, what: str) -> Sums:
         next_state = np.full((batch, positions, classes * room), -1, np.int32)
         needed = fill_levels(array, on_cpu, classes, sizes, values, cost_class, next_state)
         if needed == 0:
-            return Sums(values, sizes, cost_class, next_state)
+            begin = (np.arange(batch)[:, None] * positions + np.arange(positions + 1)) * classes * room
+            flat, ends = next_state.reshape(-1), np.zeros((batch, 1))
+            weight, count = np.where(flat < 0, -np.inf, 0.0), np.full(batch, classes)
+            machines = Machines(cost_class, count, np.maximum(flat, 0), weight, begin, sizes, ends)
+            return values[:, : int(sizes.max(initial=1))].T, machines
         if needed > most:
             raise ValueError(
                 f"loss: its costs sum to more than {most} different values over {positions} {what}, too many to search "

@@ -164,6 +164,19 @@ class _SaveBest(Callback):
             self.on_epoch({**row, "best": float(self.best is row)})
 
 
+class _Stopping(EarlyStopping):
+    """Stop where nothing gets better any more: of the objective that was asked for, which follows the warm-up."""
+
+    def __init__(self, warm_up: int, **rest: Any) -> None:
+        super().__init__(**rest)
+        self._warm_up = warm_up
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Where Lightning checks."""
+        if pl_module.current_epoch >= self._warm_up:
+            super().on_train_epoch_end(trainer, pl_module)
+
+
 @dataclass(frozen=True)
 class _MovingAverage:
     """Exponential, and at first over a tenth of the steps so far."""
@@ -202,7 +215,7 @@ def fit(
     callbacks: list[Callback] = [
         _SaveBest(out, on_epoch),
         checkpoints.Checkpoints(out / checkpoints.FOLDER, plan.checkpoint_seconds, made),
-        EarlyStopping(monitor=monitor, mode=mode, patience=plan.patience),
+        _Stopping(plan.warm_up, monitor=monitor, mode=mode, patience=plan.patience),
     ]
     if plan.average:
         callbacks.append(_Averaging(avg_fn=_MovingAverage(plan.average)))

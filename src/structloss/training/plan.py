@@ -8,13 +8,13 @@ class Plan:
     """How to train: at most `epochs`, of which this time only those up to `stop_after`.
 
     The first `warm_up` epochs train on the negative log-likelihood, whatever the objective: risk and direct loss have
-    little to go by while all answers are about equally wrong. Where the learning rate `decays`, it falls evenly to 0
-    over all `epochs`. With `average` above 0 the model that is evaluated and kept has the moving average of the
-    weights: after n steps its decay is the smaller of `average` and (1 + n) / (10 + n), so that it forgets how training
-    began. `l2` is the factor of |w|^2 / 2; for an objective that does not look at the norm of the weights
-    (`Objective.norm_matters`), such as direct loss, it applies only where somebody asked for it, `l2_asked`. `init` is
-    the directory of a model whose weights training begins with. Within an epoch a checkpoint is written every
-    `checkpoint_seconds`.
+    little to go by while all answers are about equally wrong. Training does not stop early before they are over. Where
+    the learning rate `decays`, it falls evenly to 0 over all `epochs`. With `average` above 0 the model that is
+    evaluated and kept has the moving average of the weights: after n steps its decay is the smaller of `average` and (1
+    + n) / (10 + n), so that it forgets how training began. `l2` is the factor of |w|^2 / 2; for an objective that does
+    not look at the norm of the weights (`Objective.norm_matters`), such as direct loss, it applies only where somebody
+    asked for it, `l2_asked`. `init` is the directory of a model whose weights training begins with. Within an epoch a
+    checkpoint is written every `checkpoint_seconds`.
     """
 
     epochs: int = 20

@@ -189,12 +189,15 @@ def check_answers(model: TaskModel, examples: Sequence[Example]) -> None:
 def predict(model: TaskModel, examples: Sequence[Example], batch_size: int = 64) -> list[tuple[Any, ...]]:
     """The best answer of each example."""
     model.eval()
-    found: list[tuple[Any, ...]] = []
+    encoded = [model.encode(example) for example in examples]
+    order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]))  # little of a batch is padding
+    found: list[tuple[Any, ...]] = [()] * len(encoded)
     with torch.no_grad():
-        for i in range(0, len(examples), batch_size):
-            batch = [model.encode(example) for example in examples[i : i + batch_size]]
-            structure = model.structure(batch)
-            found += model.answers(structure, structure.argmax())
+        for i in range(0, len(order), batch_size):
+            batch = order[i : i + batch_size]
+            structure = model.structure([encoded[j] for j in batch])
+            for j, answer in zip(batch, model.answers(structure, structure.argmax()), strict=True):
+                found[j] = answer
     return found
 
 

@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from structloss.automata import LossAutomaton, OpenAutomaton
 from structloss.automata.open import merged
@@ -34,9 +33,8 @@ from structloss.automata.tropical import TropicalAutomaton
 from structloss.kernels import beam as kernels
 from structloss.structures.chain import torch_engine
 from structloss.structures.chain.parts import Parts
+from structloss.structures.rows import Floats, Ints
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Bounds = Callable[[Ints, int], Floats]  # of states, at level t and for each history: (S, rows)
 _LEAST = -1e300  # what is dropped is never nothing
 

@@ -69,11 +69,9 @@ class Chain(LinearChain):
         self._positions = as_positions(lengths, shape[0], shape[1], potentials.device)
         potentials, own = self._positions.compact(potentials), self._positions.lengths
         writer = None if emits is None else Emits.checked(emits, shape[-1])
-        if order == 1:
-            self._parts = Parts(potentials, None, None, None, own, None, 1, writer=writer)
-        else:
-            table = potentials.reshape(*shape[:2], shape[-1] ** (order - 1), shape[-1])
-            self._parts = Parts(None, table, None, None, own, None, order, writer=writer)
+        table = None if order == 1 else potentials.reshape(*shape[:2], shape[-1] ** (order - 1), shape[-1])
+        unary = potentials if table is None else None
+        self._parts = Parts(unary, table, None, None, own, None, order, writer=writer)
 
     @classmethod
     def from_emissions(

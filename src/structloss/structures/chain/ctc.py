@@ -2,18 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.automata import OpenAutomaton
 from structloss.kernels import ctc
 from structloss.kernels.types import Array
 from structloss.kernels.workers import map_in_threads, run
-from structloss.losses import EditDistance, LocalLoss, Loss, MachineLoss
+from structloss.losses import EditDistance, LocalLoss, Loss, MachineLoss, WordErrors
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import Labels, String, as_positions
 from structloss.structures.base import Found
@@ -28,9 +27,7 @@ from structloss.structures.chain.writers import Collapse
 from structloss.structures.checks import at_least_float32, check_count, check_floating, check_tolerance
 from structloss.structures.derivatives import Solve, known
 from structloss.structures.engine import engine_of
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from structloss.structures.rows import Floats, Ints
 
 # Beyond this span of scale * loss, linear arithmetic might lose what counts, and the whole product is made instead.
 _SPAN = 200.0
@@ -95,6 +92,15 @@ class CTC(LinearChain):
                     "or -100 at the end of a row, or take lists: structloss.without_padding(targets, target_lengths)"
                 )
         return strings
+
+    def augment(self, loss: Loss, reference: Labels, scale: float = 1.0, tolerance: float = 0.0) -> Self:
+        """As of every chain: see `LinearChain.augment`. It takes no tolerance other than 0."""
+        if check_tolerance(tolerance):
+            raise NotImplementedError(
+                f"tolerance: got {tolerance} in augment, but only an expectation takes one: a path of little "
+                "probability may have most of the weight under exp(scale * loss)"
+            )
+        return super().augment(loss, reference, scale)
 
     def _compile(self, batch: MachineBatch) -> None:
         """Not now: sums go another way than over the whole product."""
@@ -191,17 +197,17 @@ class CTC(LinearChain):
     def certified(self, loss: Loss, reference: Any, tolerance: float) -> Certified:
         """E[loss of what is written] to within a tolerance, and the bound that was reached, (B,) each.
 
-        The loss is an edit distance. Probability too small to matter is sent to a neighbouring state, and what that can
-        cost is added up: the error of the value, and of each component of its gradient in the scores, is at most
-        `error_bound`. That is at most the tolerance, and what the scores' own precision rounds the value by; but for a
-        model so unsure that more than 1,000 states a frame, or 50,000 in all, matter. Then so many are kept, a warning
-        says so, and the bound is what was reached. With a window the bound is one-sided: the expected edit distance
-        itself, without the window, is at most value + error_bound.
+        The loss is an edit distance, of labels or words. Probability too small to matter is sent to a neighbouring
+        state, and what that can cost is added up: the error of the value, and of each component of its gradient in the
+        scores, is at most `error_bound`. That is at most the tolerance, and what the scores' own precision rounds the
+        value by; but for a model so unsure that more than 1,000 states a frame, or 50,000 in all, matter. Then so many
+        are kept, a warning says so, and the bound is what was reached. With a window the bound is one-sided: the
+        expected edit distance itself, without the window, is at most value + error_bound.
 
         Cost: T * C, and the states that matter, times the labels that each of them follows.
 
         Args:
-            loss: `EditDistance`, best with a window or a cap.
+            loss: `EditDistance` or `WordErrors`, best with a window or a cap.
             reference: as for `expected`.
             tolerance: above 0. In a batch, of each example.
 
@@ -215,18 +221,12 @@ class CTC(LinearChain):
         tolerance = check_tolerance(tolerance)
         if tolerance == 0.0:
             raise ValueError("tolerance: got 0, but wanted a number above 0; expected() has the risk exactly")
-        if type(loss) is not EditDistance:
-            raise NotImplementedError(f"tolerance: got {loss!r}, but only an EditDistance takes one")
+        if not isinstance(loss, EditDistance | WordErrors) or type(loss) not in (EditDistance, WordErrors):
+            raise NotImplementedError(f"tolerance: got {loss!r}, but only EditDistance and WordErrors take one")
         if not self._native:
             raise NotImplementedError("tolerance: the torch engine has the risk exactly; only the native one takes one")
-        if loss.affine:
-            raise NotImplementedError("tolerance: got gap_open and gap_extend, but wanted insertion and deletion")
-        if loss.threshold is not None:
-            raise NotImplementedError(
-                "tolerance: got a threshold, but the risk of what is left out is inf; wanted a cap"
-            )
-        if np.min(loss.substitution) < 0:
-            raise NotImplementedError("tolerance: got substitution costs below 0, but wanted costs of at least 0")
+        if isinstance(loss, EditDistance):
+            _check_certifiable(loss)
         p = self._parts
         if p.machine is not None or p.pinned is not None or p.unary is None:
             raise NotImplementedError("tolerance: this CTC is augmented or restricted, but only a plain one takes one")
@@ -293,6 +293,16 @@ class CTC(LinearChain):
             return value, [gradient]
 
         return solve
+
+
+def _check_certifiable(loss: EditDistance) -> None:
+    """Raise unless the proof of the bound covers it."""
+    if loss.affine:
+        raise NotImplementedError("tolerance: got gap_open and gap_extend, but wanted insertion and deletion")
+    if loss.threshold is not None:
+        raise NotImplementedError("tolerance: got a threshold, but the risk of what is left out is inf; wanted a cap")
+    if np.min(loss.substitution) < 0:
+        raise NotImplementedError("tolerance: got substitution costs below 0, but wanted costs of at least 0")
 
 
 def _all_known(references: Sequence[String]) -> bool:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,14 +17,16 @@ from structloss.losses.references import Labels, Positions, String, as_aligned, 
 from structloss.structures import compiled
 from structloss.structures.base import Found, NativeEngine, Parted, Strata
 from structloss.structures.chain import native_engine, torch_engine
-from structloss.structures.chain.machines import Augmentation, MachineBatch, Source, combined
+from structloss.structures.chain.machines import Augmentation, MachineBatch, Source, combined, joint
 from structloss.structures.chain.parts import Parts
-from structloss.structures.chain.strata import local_strata, machine_strata
 from structloss.structures.chain.writers import writer_of
 from structloss.structures.checks import check_over, check_scale, check_shape
 from structloss.structures.engine import engine_of, is_native
+from structloss.structures.rows import Floats
+from structloss.structures.strata import best_at_each, sums_of
 
 _AGREEMENT = Agreement()
+_MOST_VALUES = 1 << 14  # of a loss, that its strata may have
 
 
 class ChainEngine(NativeEngine[Parts], Protocol):
@@ -318,6 +321,15 @@ class LinearChain(Parted):
 
     def _strata(self, loss: Loss, reference: Labels) -> Strata:
         p, search = self._parts, native_engine.argmax if self._native else torch_engine.argmax
-        if isinstance(loss, LocalLoss) and p.machine is None and self._one_each:
-            return local_strata(p, self._costs(loss, reference), search)
-        return machine_strata(p, self._machines(loss, reference, absolute=True), search)
+        if isinstance(loss, LocalLoss) and p.machine is None and self._one_each:  # all values by one search
+            most = max(_MOST_VALUES, p.num_positions + 1)
+            losses, machines = sums_of(self._costs(loss, reference), self.lengths, most, "positions")
+            found = search(p, machines)
+            return Strata(torch.from_numpy(losses[: len(found.exists)]).to(p.any_potential), *found)
+        both, theirs = joint(p.machine, Augmentation(self._machines(loss, reference, absolute=True), 1.0), p.no_machine)
+
+        def best(values: Floats) -> Found:
+            wanted = np.where(np.abs(theirs.final - values[:, None]) < 1e-8, 0.0, -np.inf)
+            return search(p, both._replace(final=both.final + wanted))
+
+        return best_at_each(theirs.final, p.any_potential, best)

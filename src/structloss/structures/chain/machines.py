@@ -15,8 +15,6 @@ from structloss.kernels.levels import Machines
 from structloss.kernels.workers import map_in_threads
 from structloss.losses import LocalLoss, MachineLoss
 
-Floats = NDArray[np.float64]
-
 
 def _concatenated(arrays: Sequence[NDArray[Any]], kind: type[np.generic]) -> NDArray[Any]:
     return np.concatenate(arrays) if arrays else np.empty(0, kind)

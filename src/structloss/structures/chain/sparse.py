@@ -5,30 +5,28 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from structloss.automata.pairs import ScaledAutomaton
+from structloss.automata.pairs import unscaled
 from structloss.automata.tropical import TropicalAutomaton
+from structloss.automata.words import WordAutomaton, alone
 from structloss.kernels import sparse_ctc
-from structloss.kernels.sparse import NO_ROOM, EditCosts, EditMachine
+from structloss.kernels.prices import Prices
 from structloss.kernels.types import Array
 from structloss.kernels.workers import map_in_threads
-from structloss.losses import EditDistance
+from structloss.losses import EditDistance, WordErrors
 from structloss.losses.references import String
 from structloss.structures.certified import Certified
 from structloss.structures.chain.native_engine import raise_for
 from structloss.structures.derivatives import known
-
-Floats = NDArray[np.float64]
 
 LIMIT = 1000  # entries that are kept at a frame, whatever the tolerance is
 STATES = 50_000  # of the machine of one reference
 
 
 def certified(
-    scores: Tensor, lengths: Sequence[int], blank: int, loss: EditDistance, references: Sequence[String],
-    tolerance: float,
+    scores: Tensor, lengths: Sequence[int], blank: int, loss: EditDistance | WordErrors,
+    references: Sequence[String], tolerance: float,
 ) -> Certified:  # fmt: skip
     """E[loss] (B,) from scores (B, T, C), its bounds, and how many entries a frame were kept."""
     batch = len(lengths)
@@ -62,38 +60,65 @@ def certified(
 
 
 def _expected(
-    scores: Array, length: int, blank: int, loss: EditDistance, reference: String, tolerance: float, gradient: Array
-) -> tuple[float, float, int, int]:
+    scores: Array, length: int, blank: int, loss: EditDistance | WordErrors, reference: String, tolerance: float,
+    gradient: Array,
+) -> tuple[float, float, int, int]:  # fmt: skip
     """Of one example: see the kernel. Its machine is kept, and known further each time."""
-    machine, factor = loss.open(reference, scores.shape[1], absolute=False), 1.0
-    if isinstance(machine, ScaledAutomaton):
-        factor, machine = machine.factor, machine.machine
-    assert isinstance(machine, TropicalAutomaton)
+    machine, factor = unscaled(loss.open(reference, scores.shape[1], absolute=False))
+    assert isinstance(machine, TropicalAutomaton | WordAutomaton)
     with machine.held:
-        costs, most = _costs(loss, machine), min(machine.max_states, STATES)
+        prices = _prices(loss, machine)
         while True:
-            number = np.array([machine.num_states])
-            arrays = EditMachine(
-                machine.acceptor, machine.limits, machine.cap, machine.window, machine.absolute, machine.entries,
-                machine.next_state, machine.weights, machine.final, machine.stop, most, number,
-            )  # fmt: skip
+            most = min(machine.max_states, STATES)
+            arrays = machine.arrays(most) if isinstance(machine, WordAutomaton) else alone(machine.arrays(most))
             value, bound, active, status = sparse_ctc.expected(
-                scores, length, blank, arrays, costs, tolerance / factor, LIMIT, gradient
+                scores, length, blank, arrays, prices, tolerance / factor, LIMIT, gradient
             )
-            machine.num_states = min(int(number[0]), len(machine.final))
-            if status != NO_ROOM:
+            if isinstance(machine, WordAutomaton):
+                machine.take(arrays)
+            else:
+                machine.take(arrays.rows)
+            if not machine.make_room(status):
                 gradient *= factor
                 return factor * value, factor * bound, active, status
-            machine.make_room()
 
 
-def _costs(loss: EditDistance, machine: TropicalAutomaton) -> EditCosts:
-    """What re-routing is paid by, from the acceptor: of each position an insertion, and but for the last one a pair."""
-    n = len(machine.stop) - 1
+def _prices(loss: EditDistance | WordErrors, machine: TropicalAutomaton | WordAutomaton) -> Prices:
+    if isinstance(machine, WordAutomaton):
+        assert isinstance(loss, WordErrors)
+        return _of_words(loss.words, machine)
+    assert isinstance(loss, EditDistance)
+    return _of_labels(loss, machine)
+
+
+def _of_labels(loss: EditDistance, machine: TropicalAutomaton) -> Prices:
+    """From the acceptor: of each position an insertion, and but for the last one a pair."""
+    n, repeat = len(machine.stop) - 1, max(loss.insertion, loss.deletion)
     pairs = machine.acceptor.move_cost.reshape(-1, 2 * n + 1)[:, 1::2]  # (C, n)
     common = int(np.bincount(machine.class_of).argmax())
     apart = np.abs(pairs - pairs[common])
     differs = np.zeros((len(pairs), n + 2), np.int64)
     differs[:, 1 : n + 1] = np.cumsum(apart > 0, axis=1)
     differs[:, n + 1] = differs[:, n]
-    return EditCosts(loss.insertion, loss.deletion, common, apart.max(1, initial=0.0), differs, machine.class_of)
+    wrong = apart.max(1, initial=0.0)[machine.class_of]
+    again, none = np.full(len(machine.class_of), repeat), np.zeros(len(machine.class_of), np.int64)
+    return Prices(
+        loss.insertion, loss.deletion, 0.0, common, machine.class_of, wrong, again, again, none, repeat, differs
+    )
+
+
+def _of_words(loss: EditDistance, machine: WordAutomaton) -> Prices:
+    """From what classes spell: see docs/guide/sparse.md."""
+    assert isinstance(loss.substitution, float)
+    trie, most, K = machine.trie, max(loss.insertion, loss.deletion), machine.class_of
+    wrong_word = min(loss.substitution, loss.insertion + loss.deletion)
+    # whole words between boundaries, and whether the ends of a label that is repeated make another one
+    inside, joined = np.diff(trie.begin)[trie.between], (trie.column != 1) | (trie.last != 0)
+    crosses, silent = trie.crosses > 0, trie.column == 1
+    ignored = max(wrong_word, most)
+    wrong = np.where(crosses, wrong_word + most * (1 + inside), np.where(silent, ignored, wrong_word))
+    repeat = np.where(crosses, most * (inside + joined), np.where(silent, 0.0, wrong_word))
+    return Prices(
+        loss.insertion, loss.deletion, wrong_word, trie.common, K, wrong[K].astype(float), np.zeros(len(K)), repeat[K],
+        1 - trie.crosses[K], ignored, np.zeros((0, 0), np.int64),
+    )  # fmt: skip

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.structures.derivatives import known
-from structloss.structures.factor_graph.parts import Floats, Parts
+from structloss.structures.factor_graph.parts import Parts
+from structloss.structures.rows import Floats
 from structloss.structures.tensors import wide
 
 _FORESTS = 100  # orders of factors from which random spanning forests are grown

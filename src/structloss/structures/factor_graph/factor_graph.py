@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -20,11 +20,9 @@ from structloss.structures.factor_graph.parts import Parts
 from structloss.structures.factor_graph.readers import Reader, Reading, attached
 from structloss.structures.factor_graph.relaxation import Certificate, Solution
 from structloss.structures.factor_graph.search import ranked
-from structloss.structures.rows import Ints
-from structloss.structures.strata import Floats, best_at_each
+from structloss.structures.rows import Floats, Ints
+from structloss.structures.strata import best_at_each
 from structloss.structures.tensors import drawn
-
-Added = tuple[tuple[Reading, float], ...]  # what losses of strings add, each with its scale
 
 
 class FactorGraph(Structure):
@@ -52,22 +50,18 @@ class FactorGraph(Structure):
         (tensor([[1, 1]]), tensor([2.]), tensor([[0, 0]]))
     """
 
-    def __init__(
-        self,
-        base: Parts,
-        hard: tuple[Reading, ...],
-        inference: Inference,
-        added: Added = (),
-        only: Tensor | None = None,
-    ) -> None:
-        self._base, self._hard, self._inference, self._added = base, hard, inference, added
-        self._only = only  # the one output that is left, where a reference says all of it
-        self._parts = attached(base, added)
+    _made = ("_solution",)
+    _added: tuple[tuple[Reading, float], ...] = ()  # what losses of strings add, each with its scale
+
+    def __init__(self, base: Parts, hard: tuple[Reading, ...], inference: Inference) -> None:
+        self._base, self._parts, self._hard, self._inference = base, base, hard, inference
         self._positions = Positions(self.num_variables.to(self.device), base.topology.width)
         self._extents = torch.from_numpy(base.topology.extents).to(self.device)  # (B, N): of labels; 1 beyond
 
-    def _like(self, base: Parts, added: Added, only: Tensor | None) -> Self:
-        return type(self)(base, self._hard, self._inference, added, only)
+    def _with(self, **changed: Any) -> Self:
+        graph = super()._with(**changed)
+        graph._parts = attached(graph._base, graph._added)
+        return graph
 
     def _sizes(self) -> dict[str, object]:
         t = self._base.topology
@@ -108,19 +102,18 @@ class FactorGraph(Structure):
         return (self._base.scores,)
 
     def _with_potentials(self, potentials: tuple[Tensor, ...]) -> Self:
-        return self._like(self._base.with_scores(*potentials), self._added, self._only)
+        return self._with(_base=self._base.with_scores(*potentials))
 
     def _times(self, factor: float) -> Self:
         added = tuple((x, factor * scale) for x, scale in self._added if factor != 0 or x.forbids)
-        scaled = super()._times(factor)
-        return self._like(scaled._base, added, self._only)
+        return super()._times(factor)._with(_added=added)
 
     def _examples(self, index: Tensor) -> Self:
         at = index.cpu().numpy()
         hard = tuple(replace(x, of=x.of[at]) for x in self._hard)
         added = tuple((replace(x, of=x.of[at]), scale) for x, scale in self._added)
         only = None if self._only is None else self._only[index]
-        return type(self)(self._base.examples(at), hard, self._inference, added, only)
+        return type(self)(self._base.examples(at), hard, self._inference)._with(_added=added, _only=only)
 
     def _choices(self, y: Tensor, name: str) -> Tensor:
         check_shape(y, tuple(self._extents.shape), name)
@@ -345,12 +338,12 @@ class FactorGraph(Structure):
             check_over(loss, "labels", self)
             costs = loss.costs_of(self._reference(reference), self._positions.lengths, self.num_labels, self.dtype)
             scores = self._base.scores + scale * self._base.flat(costs)
-            return self._like(self._base.with_scores(scores), self._added, self._only)
+            return self._with(_base=self._base.with_scores(scores))
         reading = self._reading(loss, reference, absolute=False)
         scales = {x.key: (x, own) for x, own in self._added}
         before = scales.get(reading.key, (reading, 0.0))[1]
         scales[reading.key] = reading, before + scale
-        return self._like(self._base, tuple(scales.values()), self._only)
+        return self._with(_added=tuple(scales.values()))
 
     def given(self, reference: Labels) -> Self:
         """The outputs that agree with the reference wherever it is known (-100: unknown), scored as they were.
@@ -373,7 +366,7 @@ class FactorGraph(Structure):
                 only = torch.where(within, wanted, -1)
         only = only if self._only is None else self._only  # of two that differ neither is left
         scores = self._base.scores.masked_fill(self._base.flat(struck), -math.inf)
-        return self._like(self._base.with_scores(scores), self._added, only)
+        return self._with(_base=self._base.with_scores(scores), _only=only)
 
     def _strata(self, loss: Loss, reference: Labels) -> Strata:
         """The machine that tells losses apart makes the graph wider, and is searched once for each value."""

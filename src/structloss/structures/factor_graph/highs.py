@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from structloss.structures.factor_graph.parts import Floats, Parts
+from structloss.structures.factor_graph.parts import Parts
 from structloss.structures.factor_graph.relaxation import Certificate, Solution
+from structloss.structures.rows import Floats
 
 try:
     import scipy.sparse as sparse

@@ -1,7 +1,7 @@
 """How the maxima and sums of a factor graph are found: one strategy for each method."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -56,6 +56,10 @@ class Inference:
         raise self._refusal("sample", '"exact"')
 
 
+def _engine(p: Parts) -> Any:
+    return native_engine if is_native(p.scores.device) else torch_engine
+
+
 @dataclass(frozen=True)
 class Exact(Inference):
     """Variable elimination, of at most so many cells an example."""
@@ -88,22 +92,18 @@ class Exact(Inference):
         return plans
 
     def solve(self, p: Parts) -> Solution:
-        argmax = native_engine.argmax if is_native(p.scores.device) else torch_engine.argmax
-        return relaxation.whole(p, *argmax(p, self._plans("max", p.topology)))
+        return relaxation.whole(p, *_engine(p).argmax(p, self._plans("max", p.topology)))
 
     def log_partition(self, p: Parts) -> Tensor:
-        log_partition = native_engine.log_partition if is_native(p.scores.device) else torch_engine.log_partition
-        return log_partition(p, self._plans("log_partition", p.topology))
+        return cast(Tensor, _engine(p).log_partition(p, self._plans("log_partition", p.topology)))
 
     def expectation(self, p: Parts, f: Parts) -> Tensor:
-        expectation = native_engine.expectation if is_native(p.scores.device) else torch_engine.expectation
-        return expectation(p, f, self._plans("expectation", p.topology))
+        return cast(Tensor, _engine(p).expectation(p, f, self._plans("expectation", p.topology)))
 
     def draw(self, p: Parts, n: int, generator: torch.Generator | None) -> Found:
         device, shape = p.scores.device, (n, len(p.topology.sizes))
         uniforms = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
-        sample = native_engine.sample if is_native(device) else torch_engine.sample
-        labels, exists = sample(p, self._plans("sample", p.topology), uniforms)
+        labels, exists = _engine(p).sample(p, self._plans("sample", p.topology), uniforms)
         return Found(p.topology.outputs(labels).to(device), torch.from_numpy(exists).to(device))
 
 

@@ -8,15 +8,12 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.factors import Graph, Slots
 from structloss.structures.derivatives import Linear, apply
 from structloss.structures.factor_graph.elimination import Order, remembered_order
-from structloss.structures.rows import Ints, begins, pieces
-
-Floats = NDArray[np.float64]
+from structloss.structures.rows import Floats, Ints, begins, pieces
 
 
 class Block(NamedTuple):

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from structloss.automata import LossAutomaton
-from structloss.structures.factor_graph.parts import Block, Floats, Parts
-from structloss.structures.rows import Ints
+from structloss.structures.factor_graph.parts import Block, Parts
+from structloss.structures.rows import Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)

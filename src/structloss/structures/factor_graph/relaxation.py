@@ -11,8 +11,8 @@ from structloss.kernels.dual import Room
 from structloss.kernels.relax import INFEASIBLE, INTEGRAL, NOT_CONVERGED, relax
 from structloss.kernels.workers import run
 from structloss.structures.base import Found
-from structloss.structures.factor_graph.parts import Floats, Parts
-from structloss.structures.rows import Ints
+from structloss.structures.factor_graph.parts import Parts
+from structloss.structures.rows import Floats, Ints
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import torch
 
 from structloss.structures.base import Found
 from structloss.structures.factor_graph.parts import Parts
@@ -17,11 +16,8 @@ Solve = Callable[[Parts], Solution]
 def ranked(p: Parts, solve: Solve, k: int) -> Found:
     """The k best outputs (k, B, N) of graphs."""
     t = p.topology
-    outputs, exists = np.full((k, t.batch, t.width), -1), np.zeros((k, t.batch), bool)
-    for b in range(t.batch):
-        for i, y in enumerate(_best_outputs(p.examples(np.array([b])), solve, k)):
-            outputs[i, b, : len(y)], exists[i, b] = y, True
-    return Found(*(torch.from_numpy(x).to(p.scores.device) for x in (outputs, exists)))
+    outputs = [_best_outputs(p.examples(np.array([b])), solve, k) for b in range(t.batch)]
+    return Found.of(outputs, k, t.width, p.scores.device)
 
 
 def _best_outputs(p: Parts, solve: Solve, k: int) -> list[list[int]]:

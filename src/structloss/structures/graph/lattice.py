@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -20,18 +20,12 @@ from structloss.structures.graph import native_engine, torch_engine
 from structloss.structures.graph.build import as_arcs, as_final, as_list, as_scores
 from structloss.structures.graph.strings import best_strings
 from structloss.structures.graph.text import Acceptor, from_fst, read, to_fst
-from structloss.structures.graph.topology import Floats, Machines, Topology, Weighted, build
+from structloss.structures.graph.topology import Machines, Topology, Weighted, build
+from structloss.structures.rows import Floats
 from structloss.structures.strata import best_at_each
 from structloss.structures.tensors import wide
 
 _AGREEMENT = Agreement()
-
-
-class GraphEngine(NativeEngine[Weighted], Protocol):
-    """What computes on lattices; its choices (n, B, L) are the scores that paths use, -1 after an end."""
-
-    def walk(self, t: Topology, choices: Tensor, /) -> tuple[Tensor, Tensor]:
-        """The arcs (n, B, L) of choices, and the nodes (n, B) where they end, -1 where they are no path."""
 
 
 class Lattice(Scored, Computed):
@@ -198,7 +192,7 @@ class Lattice(Scored, Computed):
         return self._with(_scores=times(self._scores, factor), _final=final, _added=added)
 
     @property
-    def _engine(self) -> GraphEngine:
+    def _engine(self) -> NativeEngine[Weighted]:
         return native_engine if is_native(self.device) else torch_engine
 
     @cached_property
@@ -228,7 +222,7 @@ class Lattice(Scored, Computed):
     def _choices(self, y: Tensor, name: str) -> Tensor:
         check_shape(y, (self._batch, self._topology.num_levels - 1), name)
         choices = torch.where(y >= 0, y + self._offset, -1)
-        arcs, ends = self._engine.walk(self._topology, choices)
+        arcs, ends = self._topology.walk(choices)
         bad = (ends < 0) | ~torch.from_numpy(self._topology.ends).to(self.device)[ends]
         bad &= (y >= 0).any(2)  # a row of -1 is also what argmax() gives where there is no output
         if bad.any():
@@ -246,7 +240,7 @@ class Lattice(Scored, Computed):
 
     def _score(self, choices: Tensor) -> Tensor:
         w = self._parts
-        arcs, ends = self._engine.walk(w.topology, choices)
+        arcs, ends = w.topology.walk(choices)
         constant, final = (wide(torch.from_numpy(x).to(self.device)) for x in (w.constant, w.final))
         total = torch.where(ends >= 0, final[ends], -math.inf)
         if w.topology.num_arcs:
@@ -285,14 +279,9 @@ class Lattice(Scored, Computed):
                     [1.]]), [[[7], [2]]])
         """
         check_count(k, "k")
-        found = best_strings(self._parts, k)
-        paths = torch.full((k, self._batch, self._topology.num_levels - 1), -1)
-        exists = torch.zeros(k, self._batch, dtype=torch.bool)
-        for b, listed in enumerate(found):
-            exists[: len(listed), b] = True
-            for i, (_, path) in enumerate(listed):
-                paths[i, b, : len(path)] = torch.tensor(path, dtype=torch.int64)
-        scores = torch.where(exists.to(self.device), self._score(paths.to(self.device)), -math.inf)
+        found, width = best_strings(self._parts, k), self._topology.num_levels - 1
+        paths, exists = Found.of([[path for _, path in listed] for listed in found], k, width, self.device)
+        scores = torch.where(exists, self._score(paths), -math.inf)
         return scores, [[list(string) for string, _ in listed] for listed in found]
 
     # --- Losses and references ---------------------------------------------------------------------------------------

@@ -67,11 +67,3 @@ def draw(w: Weighted, n: int, generator: torch.Generator | None) -> Found:
     room = _room(t, np.float64)
     _run(graph.sample, t, 2 + n // 4, w.arrays, *room, uniforms.numpy(), paths.numpy(), exists.numpy())
     return Found(paths, exists)
-
-
-def walk(t: Topology, choices: Tensor) -> tuple[Tensor, Tensor]:
-    """The arcs (n, B, L) of the paths that use these scores, -1 after an end, and their last nodes, -1 for no path."""
-    arcs, ends = torch.full(choices.shape, -1), torch.empty(choices.shape[:2], dtype=torch.int64)
-    arrays = (x.numpy() for x in (choices.contiguous(), arcs, ends))
-    run(graph.walk, torch.get_num_threads(), t.batch, 5 * choices.numel(), t.graph, *arrays)
-    return arcs, ends

@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from structloss.structures.graph.topology import Floats, Weighted
+from structloss.structures.graph.topology import Weighted
+from structloss.structures.rows import Floats
 
 Link: TypeAlias = "tuple[int, Link] | None"  # the arcs of a path, the last one first
 Reached: TypeAlias = dict[int, tuple[float, Link]]  # the best way to each node

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from structloss.automata.automaton import TooManyStatesError
 from structloss.automata.open import OpenAutomaton
-from structloss.kernels.graph import Graph, Weights
-from structloss.kernels.topological import arrange, mark_useful
-from structloss.structures.rows import Ints, begins, ranges
+from structloss.kernels.graph import Graph, Weights, walk
+from structloss.kernels.topological import arrange
+from structloss.kernels.workers import run
+from structloss.structures.rows import Floats, Ints, begins, ranges
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Machines = tuple[OpenAutomaton, ...]  # one for each example
 X = TypeVar("X")
@@ -98,6 +98,13 @@ class Topology:
         """Whether two lattices (not products) have the same arcs and ends."""
         mine, theirs = ((*t.graph, t.sizes, t.label, t.ends) for t in (self, other))
         return self is other or all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
+
+    def walk(self, choices: Tensor) -> tuple[Tensor, Tensor]:
+        """The arcs (n, B, L) of paths that use these scores, -1 after an end; and their ends (n, B), -1: no path."""
+        paths = np.ascontiguousarray(choices.cpu().numpy())
+        arcs, ends = np.full(paths.shape, -1), np.empty(paths.shape[:2], np.int64)
+        run(walk, torch.get_num_threads(), self.batch, 5 * paths.size, self.graph, paths, arcs, ends)
+        return torch.from_numpy(arcs).to(choices.device), torch.from_numpy(ends).to(choices.device)
 
     def times(self, machines: Machines, forbid: bool = True) -> "Topology":
         """The product with one machine more for each example; `forbid`: without what the machine has outside.
@@ -255,11 +262,10 @@ def _product(parent: Topology, machines: Machines, forbid: bool) -> Topology:
     if forbid:
         ends &= final < np.inf
     counts = g.arc_begin[node + 1] - g.arc_begin[node]
-    target, useful = np.searchsorted(key, target), ends.copy()
-    mark_useful(begins(counts), target, useful)
-    useful[: parent.batch] = True
-    kept = np.flatnonzero(useful)
-    node, source = node[kept], np.repeat(np.arange(len(key)), counts)
+    source, target, depth = np.repeat(np.arange(len(key)), counts), np.searchsorted(key, target), np.empty_like(key)
+    arrange(source, target, np.arange(parent.batch), ends, depth)
+    kept = np.flatnonzero(depth >= 0)
+    node = node[kept]
     cell, cells = level[node] * parent.batch + example[node], parent.num_levels * parent.batch
     graph, used = _graph(len(key), kept, cell, cells, source, target, g.base[arc])
     arc = arc[used]

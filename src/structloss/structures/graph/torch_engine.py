@@ -35,9 +35,8 @@ class Plan(NamedTuple):
 
     levels: list[Level]
     arc_begin: Tensor  # (N + 1,)
-    base: Tensor  # (A + 1,), the last: -1, of no arc; so are the next two
+    base: Tensor  # (A + 1,), the last: -1, of no arc
     tail: Tensor  # (A + 1,)
-    key: Tensor  # (A + 1,), ascending: the node that an arc leaves * the number of scores + its base
     example: Tensor  # (N,), of each node
     example_of_arc: Tensor  # (A,)
 
@@ -58,8 +57,7 @@ def _plan(t: Topology, device: torch.device) -> Plan:
         of_node, places = (torch.from_numpy(x).to(device) for x in (head[arcs] - first, g.tail[arcs] - begins[near]))
         widest = int(counts[first:last].max(initial=0))
         levels.append(Level(slice(first, last), arcs, of_node, slice(int(near), int(far)), places, widest))
-    key = np.append(head * t.num_scores + g.base, np.iinfo(np.int64).max)
-    arrays = (g.arc_begin, np.append(g.base, -1), np.append(g.tail, 0), key, example, example[head])
+    arrays = (g.arc_begin, np.append(g.base, -1), np.append(g.tail, 0), example, example[head])
     return Plan(levels, *(torch.from_numpy(x).to(device) for x in arrays))
 
 
@@ -126,8 +124,8 @@ def ways(p: Plan, arcs: Tensor, final: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return score, via
 
 
-def paths_of(state: Tensor, steps: int, go_on: Callable[[Tensor, int], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """The arcs (n, B, L) of paths from these states (n, B), -1 after an end, and the states where they end.
+def paths_of(state: Tensor, steps: int, go_on: Callable[[Tensor, int], tuple[Tensor, Tensor]]) -> Tensor:
+    """The arcs (n, B, L) of paths from these states (n, B), -1 after an end.
 
     go_on(state, t) is the arc by which a path goes on from its state, -1 where it ends, and the state it leads to.
     """
@@ -136,7 +134,7 @@ def paths_of(state: Tensor, steps: int, go_on: Callable[[Tensor, int], tuple[Ten
         arc, following = go_on(state, t)
         going = going & (arc >= 0)
         arcs[:, :, t], state = torch.where(going, arc, -1), torch.where(going, following, state)
-    return arcs, state
+    return arcs
 
 
 def best(w: Weighted, k: int) -> Found:
@@ -154,7 +152,7 @@ def best(w: Weighted, k: int) -> Found:
         return arc, p.tail[arc] * k + choice % k
 
     ways_of_starts = torch.arange(t.batch * k, device=via.device).reshape(t.batch, k).T
-    return Found(p.base[paths_of(ways_of_starts, t.num_levels - 1, go_on)[0]], exists)
+    return Found(p.base[paths_of(ways_of_starts, t.num_levels - 1, go_on)], exists)
 
 
 def draw(w: Weighted, n: int, generator: torch.Generator | None) -> Found:
@@ -172,19 +170,4 @@ def draw(w: Weighted, n: int, generator: torch.Generator | None) -> Found:
         return arc, p.tail[arc]
 
     starts = torch.arange(shape[1], device=exists.device).expand(shape[:2])
-    return Found(p.base[paths_of(starts, shape[2], go_on)[0]], exists)
-
-
-def walk(t: Topology, choices: Tensor) -> tuple[Tensor, Tensor]:
-    """The arcs (n, B, L) of the paths that use these scores, -1 after an end, and their last nodes, -1 for no path."""
-    p, there = plan_of(t, choices.device), (choices >= 0) & (choices < t.num_scores)
-
-    def go_on(nodes: Tensor, i: int) -> tuple[Tensor, Tensor]:
-        wanted = nodes * t.num_scores + choices[:, :, i]
-        arc = torch.searchsorted(p.key, wanted)
-        arc = torch.where(there[:, :, i] & (p.key[arc] == wanted), arc, -1)
-        return arc, p.tail[arc]
-
-    starts = torch.arange(t.batch, device=choices.device).expand(choices.shape[:2])
-    arcs, ends = paths_of(starts, choices.shape[2], go_on)
-    return arcs, torch.where(((choices >= 0) & (arcs < 0)).any(2), -1, ends)
+    return Found(p.base[paths_of(starts, shape[2], go_on)], exists)

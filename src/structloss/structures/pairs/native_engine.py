@@ -78,15 +78,12 @@ def best(p: Parts, k: int) -> Found:
     if k == 1:
         return strata(p, None)
     batch, N, M = p.match.shape
-    partners, exists = torch.full((k, batch, N), -1), torch.zeros((k, batch), dtype=torch.bool)
-    scores, sizes = p.scores, p.sizes
+    scores, sizes, partners = p.scores, p.sizes, []
     for b in range(batch):
         ways = np.empty((N + 1, M + 1)), np.empty((N + 1, M + 1)), np.empty(N + 1)
         pairs.best_ways(scores, sizes, b, *ways)
-        for i, found in enumerate(_best_of(scores, sizes, b, *ways, k)):
-            partners[i, b, : len(found)] = torch.tensor(found, dtype=torch.int64)
-            exists[i, b] = True
-    return Found(partners.to(p.match.device), exists.to(p.match.device))
+        partners.append(_best_of(scores, sizes, b, *ways, k))
+    return Found.of(partners, k, N, p.match.device)
 
 
 Node = tuple[int, bool, bool]  # what of y comes next, whether in a run of x, whether all so far is outside

@@ -3,7 +3,6 @@
 import heapq
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from structloss.kernels.segments import Segments
@@ -13,14 +12,14 @@ from structloss.structures.segments.parts import Parts
 
 def ranked(p: Parts, best: NDArray[np.float64], k: int) -> Found:
     """The k best ways (k, B, T) of every example, from the best scores (B, T + 1, P, K + 1) of ways to finish."""
-    marks = torch.full((k, *p.opening.shape[:2]), -1)
-    exists = torch.zeros(k, p.opening.shape[0], dtype=torch.bool)
-    for b in range(marks.shape[1]):
-        for i, way in enumerate(best_ways(p.arrays, b, best[b], k)):
-            states, durations = np.array(way, np.int64).reshape(-1, 2).T
-            marks[i, b, np.abs(durations).cumsum() - np.abs(durations)] = torch.from_numpy(states)
-            exists[i, b] = True
-    return Found(marks.to(p.opening.device), exists.to(p.opening.device))
+    batch, frames, _ = p.opening.shape
+
+    def marks(way: tuple[int, ...]) -> list[int]:
+        rows = ([state, *[-1] * (abs(duration) - 1)] for state, duration in zip(way[::2], way[1::2], strict=True))
+        return [mark for row in rows for mark in row]
+
+    ways = [[marks(way) for way in best_ways(p.arrays, b, best[b], k)] for b in range(batch)]
+    return Found.of(ways, k, frames, p.opening.device)
 
 
 def best_ways(s: Segments, b: int, best: NDArray[np.float64], k: int) -> list[tuple[int, ...]]:

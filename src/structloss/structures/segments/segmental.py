@@ -8,13 +8,14 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
+from structloss.kernels.segments import Levels
 from structloss.losses import Loss
 from structloss.structures.base import Engine, Parted, Strata
 from structloss.structures.checks import check_count
 from structloss.structures.engine import is_native
 from structloss.structures.segments import explicit, native_engine, torch_engine
 from structloss.structures.segments.parts import Parts, covering, following_start, limits_of
-from structloss.structures.segments.strata import levels_of
+from structloss.structures.strata import levels_of
 
 
 class Segmental(Parted):
@@ -89,15 +90,30 @@ class Segmental(Parted):
         return super()._expectation(other)
 
     def _strata(self, loss: Loss, reference: Any) -> Strata:
-        p = self._parts
-        losses, levels = levels_of(self._costs(loss, reference, torch.float64), p)
-        found = (native_engine if is_native(self.device) else torch_engine).strata(p, levels)
-        return Strata(torch.from_numpy(losses).to(p.opening), *found)
+        p, costs = self._parts, self._costs(loss, reference, torch.float64)
+        if p.transitions is not None:
+            losses, following = levels_of(costs, p.lengths, math.prod(p.num_nodes), "frames")
+        else:
+            losses, following = levels_of(_reached(costs, p), p.counts, math.prod(p.num_nodes), "segments")
+        engine = native_engine if is_native(self.device) else torch_engine
+        return Strata(
+            torch.from_numpy(losses).to(p.opening), *engine.strata(p, Levels(following, p.transitions is not None))
+        )
 
     def _sizes(self) -> dict[str, object]:
         p = self._parts
         (_, frames, states), longest = p.opening.shape, p.durations.shape[1]
         return {"frames": frames, self._states: states, "durations": f"{p.shortest} to {longest}"}
+
+
+def _reached(costs: Tensor, p: Parts) -> Tensor:
+    """The costs (B, N, T) of segments, those that the frames before and after leave no room for as of the nearest."""
+    T, N = costs.shape[1:]
+    n, t = torch.arange(N, device=costs.device), torch.arange(T, device=costs.device)
+    first, last = n * p.shortest, p.lengths[:, None] - (p.counts[:, None] - n) * p.shortest  # (N,), (B, N)
+    last = torch.where(n > 0, last, 0).clamp(0, max(0, T - 1))
+    nearest = torch.minimum(torch.maximum(t, first[:, None]), last[:, :, None])
+    return costs.transpose(1, 2).gather(2, nearest)
 
 
 def longest_duration(sizes: dict[str, int], min_duration: int, max_duration: int | None) -> int:

@@ -16,10 +16,10 @@ from structloss.structures import derivatives
 from structloss.structures.base import Found, Strata
 from structloss.structures.derivatives import Solve, as_array, known
 from structloss.structures.graph.torch_engine import logsumexp
-from structloss.structures.rows import Ints
+from structloss.structures.rows import Floats, Ints
 from structloss.structures.strata import best_at_each
 from structloss.structures.tensors import wide
-from structloss.structures.trees.packed import Floats, Forests, with_values
+from structloss.structures.trees.packed import Forests, with_values
 
 
 def _run(kernel: Any, f: Forests, passes: int, *args: Any) -> None:

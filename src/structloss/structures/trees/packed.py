@@ -6,14 +6,11 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from structloss.kernels.forest import Packed, largest
 from structloss.kernels.topological import arrange
-from structloss.structures.rows import Ints, begins
-
-Floats = NDArray[np.float64]
+from structloss.structures.rows import Floats, Ints, begins
 
 _MOST_ARCS = 1_000_000  # of a tree
 _MOST_STRATA = 20_000_000  # arcs of a forest times the values of a loss

@@ -17,8 +17,8 @@ Entry = tuple[float, tuple[int, ...], int, NDArray[np.float64]]
 
 def ranked(p: Arcs, best: Callable[[Arcs], Found], k: int) -> Found:
     """The arcs of the k best trees (k, B, T), of equals the lexicographically smaller first, and which exist (k, B)."""
-    batch, width, _, labels = p.scores.shape
-    trees, exists = torch.full((k, batch, width), -1), torch.zeros(k, batch, dtype=torch.bool)
+    _, width, _, labels = p.scores.shape
+    trees: list[list[list[int]]] = []
     scores = p.scores.detach().double().cpu()
     # The k best trees have no other than the k best labels of an arc.
     kept = scores.sort(dim=3, descending=True, stable=True).indices[..., :k].sort(dim=3).values
@@ -27,10 +27,9 @@ def ranked(p: Arcs, best: Callable[[Arcs], Found], k: int) -> Found:
         own = scores[b, :n, : n + 1].flatten(1).numpy()
         names = (kept[b, :n, : n + 1] + labels * torch.arange(n + 1)[:, None]).flatten(1)  # of the arcs that are left
         part = p._replace(scores=scores, lengths=p.lengths[b : b + 1].cpu())
-        for i, tree in enumerate(_best_trees(own, part, best, k)):
-            arcs = torch.tensor(tree, dtype=torch.int64)[:, None]
-            trees[i, b, :n], exists[i, b] = names.gather(1, arcs)[:, 0], True
-    return Found(trees.to(p.scores.device), exists.to(p.scores.device))
+        found = (torch.tensor(tree, dtype=torch.int64)[:, None] for tree in _best_trees(own, part, best, k))
+        trees.append([names.gather(1, arcs)[:, 0].tolist() for arcs in found])
+    return Found.of(trees, k, width, p.scores.device)
 
 
 def _best_trees(scores: NDArray[np.float64], p: Arcs, best: Callable[[Arcs], Found], k: int) -> list[tuple[int, ...]]:

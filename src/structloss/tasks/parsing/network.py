@@ -23,6 +23,27 @@ class Biaffine(nn.Module):
         return (x @ forms.transpose(1, 2)).reshape(len(h), x.shape[1], h.shape[1], self.labels)
 
 
+class BiLSTM(nn.Module):
+    """Both ways along rows (B, T, D) that are padded behind: twice as fast as packed ones, which go step by step.
+
+    The way back begins at a row's last word, so that no word sees what pads.
+    """
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.there, self.back = (nn.LSTM(inputs, width, batch_first=True) for _ in range(2))
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        place = torch.arange(x.shape[1])
+        turned = torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
+        index = (turned + x.shape[1] * torch.arange(len(x))[:, None]).flatten()
+
+        def turn(rows: Tensor) -> Tensor:
+            return rows.flatten(0, 1).index_select(0, index).reshape(*x.shape[:2], -1)
+
+        return torch.cat([self.there(x)[0], turn(self.back(turn(x))[0])], 2)
+
+
 class Network(nn.Module):
     """Numbers of a word's features (T, F), 0 for unknown ones, to scores (B, T, T + 1, R)."""
 
@@ -32,7 +53,7 @@ class Network(nn.Module):
         widths = [max(1, width // 2)] + [max(1, width // 8)] * (len(sizes) - 1)  # the word first
         self.embed = nn.ModuleList([nn.Embedding(n + 1, d) for n, d in zip(sizes, widths, strict=True)])
         inputs = [sum(widths), *[2 * width] * (layers - 1)]
-        self.lstms = nn.ModuleList([nn.LSTM(n, width, batch_first=True, bidirectional=True) for n in inputs])
+        self.lstms = nn.ModuleList([BiLSTM(n, width) for n in inputs])
         self.root = nn.Parameter(torch.zeros(2 * width))
         narrow = max(1, width // 4)  # relations want less than arcs do
         self.roles = nn.ModuleList([nn.Linear(2 * width, n) for n in (width, width, narrow, narrow)])
@@ -46,8 +67,7 @@ class Network(nn.Module):
             padded = torch.cat([padded[:, :, :1] * seen[:, :, None], padded[:, :, 1:]], 2)
         x = torch.cat([self._dropped(embed(padded[:, :, i])) for i, embed in enumerate(self.embed)], 2)
         for lstm in self.lstms:
-            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-            x = self._dropped(nn.utils.rnn.pad_packed_sequence(lstm(packed)[0], batch_first=True)[0])
+            x = self._dropped(lstm(x, lengths))
         nodes = torch.cat([self.root.expand(len(x), 1, -1), x], 1)
         sides = [leaky_relu(role(side), 0.1) for role, side in zip(self.roles, (x, nodes, x, nodes), strict=True)]
         word, head, named_word, named_head = (self._dropped(side) for side in sides)

@@ -44,7 +44,7 @@ class Parser(TaskModel):
         return DependencyTree(self.network(encoded), [len(x) for x in encoded], bool(self.config["projective"]))
 
     def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
-        return [torch.optim.Adam(self.parameters(), lr, betas=(0.9, 0.95), weight_decay=l2 / examples)]
+        return [torch.optim.Adam(self.parameters(), lr, betas=(0.9, 0.95), weight_decay=l2 / examples, fused=True)]
 
     def reference(self, example: Example) -> list[int]:
         _features(example, self.config["tags"])  # what it lacks is said before anything is trained
@@ -115,7 +115,7 @@ class Parsing(FileTask):
         return {**settings, "labels": labels, "columns": names}
 
     def defaults(self, settings: dict[str, Any]) -> Defaults:
-        return Defaults(lr=0.004, l2=0.0, epochs=25, batch_size=32, patience=10, average=0.998, decays=True)
+        return Defaults(lr=0.004, l2=0.0, epochs=20, batch_size=32, patience=10, average=0.998, decays=True)
 
     def build(self, config: dict[str, Any]) -> TaskModel:
         check_settings(config, MODELS, _RANGES)
