@@ -5,13 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.table import Table
 from typer.testing import CliRunner
 
 pytest.importorskip("lightning", reason="Lightning (the extra train) is not installed")
 
 import test_training as training
-from structloss.cli import app
+from structloss.cli import app, comparison
 from structloss.objectives import NegativeLogLikelihood
+from structloss.tasks import TASKS
 from structloss.training import checkpoints
 from structloss.training.compare import Outcome, Trial, num_epochs
 from structloss.training.experiment import Result
@@ -107,3 +109,25 @@ def test_epochs_of_a_comparison_are_counted_once_for_a_warm_up() -> None:
     trials = [Trial(name, {"order": order}, NegativeLogLikelihood()) for name, order in (("a", 1), ("b", 2), ("c", 2))]
     assert num_epochs(trials, Plan(epochs=10, warm_up=4), [0, 1]) == 2 * (3 * 6 + 2 * 4)
     assert num_epochs(trials, Plan(epochs=10), [0]) == 30
+
+
+def test_gains_are_taken_seed_by_seed_on_test_where_there_is_one() -> None:
+    def outcome(name: str, *values: float) -> Outcome:
+        parts = [{"dev": {"f1": 0.0}, "test": {"f1": value}} for value in values]
+        return Outcome(name, [Result([], metrics, 1.0) for metrics in parts])
+
+    pair = [outcome("a", 0.1, 0.5, 0.9), outcome("b", 0.11, 0.52, 0.93)]
+    assert comparison.gains(pair, "f1") == ["", f"+2.00 ± {3**-0.5:.2f}"]
+    assert comparison.gains([outcome("a", 0.5), outcome("b", 0.4)], "f1") == ["", "-10.00"]
+    without = [Outcome(o.name, [Result([], {"dev": r.metrics["test"]}, 1.0) for r in o.results]) for o in pair]
+    assert comparison.gains(without, "f1") == comparison.gains(pair, "f1")
+
+
+def test_a_table_says_how_far_each_run_is() -> None:
+    bar = comparison.EpochsBar(TASKS["tagging"], 9, shown=False)
+    bar.epoch("hinge", 4, {"epoch": 0.0, "dev_f1": 0.5})
+    bar.epoch("hinge", 3, {"epoch": 2.0, "dev_f1": 0.75})
+    table = next(iter(bar.get_renderables()))
+    assert isinstance(table, Table)
+    assert [str(column.header) for column in table.columns] == ["dev f1 (epoch)", "seed 3", "seed 4"]
+    assert [list(column.cells) for column in table.columns] == [["hinge"], ["75.00 (3)"], ["50.00 (1)"]]

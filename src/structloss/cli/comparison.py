@@ -97,7 +97,7 @@ def as_table(task: Task, outcomes: Sequence[Outcome], title: str, gain: str) -> 
     table.add_column(f"{gain} - {outcomes[0].name}", justify="right")
     table.add_column("seconds a run", justify="right")
     for outcome, row, gained in zip(outcomes, _cells(task, outcomes), gains(outcomes, gain), strict=True):
-        cells = (f"{text} {'*' if best else ' '}" for text, best in row)
+        cells = (f"{text}{'*' if best else ' '}" for text, best in row)
         table.add_row(outcome.name, *cells, gained, _seconds(outcome))
     return table
 
@@ -139,5 +139,5 @@ def as_page(task: Task, outcomes: Sequence[Outcome], title: str, about: str, gai
         f"<p>{escape(about)}</p><p>Percent, the best of each column in bold. {spread}</p>"
         f'<div class="wide"><table><thead><tr><th>objective</th>{head}{against}<th>seconds a run</th></tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
-        f"<figure>{picture[picture.index('<svg') :]}</figure>{more}",
+        f'<figure class="wide">{picture[picture.index("<svg") :]}</figure>{more}',
     )

@@ -227,7 +227,8 @@ def as_html(result: Study) -> str:
         f"<h1>{escape(TITLE)}</h1><p>{escape(result.about)}</p>"
         f"<p>Percent, mean ± standard error over {len(result.seeds)} seeds.</p>"
         f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-        f"<figure>{svg[svg.index('<svg') :]}</figure>{samples.as_html(sampled(result), SAMPLES_TITLE, HEADS)}"
+        f'<figure class="wide">{svg[svg.index("<svg") :]}</figure>'
+        f"{samples.as_html(sampled(result), SAMPLES_TITLE, HEADS)}"
     )
 
 

@@ -19,7 +19,7 @@ table.text th, table.text td { text-align: left; }
 tbody tr:hover { background: var(--soft); }
 figure { background: #fff; border-radius: .5rem; margin: 1.5rem 0; }
 figure svg, figure img { display: block; height: auto; width: 100%; }
-figure.wide img { min-width: 38rem; }
+figure.wide img, figure.wide svg { min-width: 38rem; }
 """
 
 
