@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ pytest.importorskip("matplotlib", reason="matplotlib (the extra plot) is not ins
 
 import structloss as sl
 from structloss.cli import app
-from structloss.reproduce import inconsistency, theorem
+from structloss.reproduce import generalised, inconsistency, theorem
 from structloss.reproduce.boundary import loss_gradient, update
 from structloss.reproduce.mixture import Mixture
 
@@ -50,7 +51,7 @@ def test_the_expected_loss_and_its_gradient_agree_with_a_closed_form() -> None:
 def test_integrals_agree_with_samples() -> None:
     mixture, w = theorem.noisy_world()
     x, y = mixture.sample(30_000, torch.Generator().manual_seed(0))
-    chain = mixture.chain(x, w)
+    chain = mixture.structure(x, w)
     losses = mixture.loss(chain.argmax(), y)
     hinges = sl.Hinge(mixture.loss, reduction="none")(chain, y)
     for values, integral in ((losses, mixture.expected_loss(w, 0.2)), (hinges, mixture.expected_hinge(w, 0.4))):
@@ -72,6 +73,52 @@ def test_the_integrated_update_approaches_the_gradient_from_both_sides() -> None
     for sign in (1, -1):
         far, near = ((update(mixture, w, sign * epsilon, 0.05) - gradient).norm() for epsilon in (0.1, 0.05))
         assert 1.8 < far / near < 2.2
+
+
+@pytest.mark.parametrize("world", [generalised.latent_world, generalised.frustrated_world])
+def test_the_update_approaches_the_gradient_for_hidden_states_and_relaxations(
+    world: Callable[[], tuple[Mixture, torch.Tensor]],
+) -> None:
+    mixture, w = world()
+    gradient = loss_gradient(mixture, w, 0.1)
+    for sign in (1, -1):
+        far, near = ((update(mixture, w, sign * epsilon, 0.1) - gradient).norm() for epsilon in (0.2, 0.1))
+        assert 1.7 < far / near < 2.3
+    (found, *_) = theorem.estimates(mixture, w, 10, 200, 0.1, 0, lambda _: None, (0.4,))
+    assert theorem.verdict([found], [found.integrated]).inside == len(w)
+
+
+def test_a_best_path_of_hidden_states_loses_what_it_writes() -> None:
+    mixture, w = generalised.latent_world()
+    x, y = mixture.sample(20_000, torch.Generator().manual_seed(0))
+    chain = mixture.structure(x, w)
+    losses = mixture.loss(torch.tensor(chain.decode()), y)
+    error = losses.std().item() / math.sqrt(len(losses))
+    assert losses.mean().item() == pytest.approx(mixture.expected_loss(w, 0.2), abs=4 * error + 1e-3)
+    with pytest.raises(NotImplementedError, match="expected_hinge"):
+        mixture.expected_hinge(w, 0.5)
+
+
+def test_vertices_of_the_relaxation_are_those_of_the_library() -> None:
+    """Scores and losses of the best vertex against the linear programme's own, halves among them."""
+    mixture, w = generalised.frustrated_world()
+    x, y = mixture.sample(3000, torch.Generator().manual_seed(1))
+    graph = mixture.structure(x, w)
+    vectors, constants = mixture.scores(w)
+    best, vertex = (x @ vectors.T + constants).max(1)
+    assert torch.allclose(best, graph.max(), atol=1e-5)
+    assert 0.03 < (vertex == 8).double().mean() < 0.3
+    assert torch.equal(vertex == 8, ~graph.certificate().integral)
+    labels = torch.cartesian_prod(*[torch.arange(2)] * 3)[vertex.clamp(max=7)]
+    wanted = torch.where(vertex == 8, 1.5, mixture.loss(labels, y).double())
+    assert torch.allclose(graph.relaxed_loss(mixture.loss, y), wanted, atol=1e-3)
+
+
+def test_training_for_relaxed_inference_is_better_for_it() -> None:
+    (relaxed, start), (exact, _) = generalised.frustrated_world(), generalised.frustrated_world(relaxed=False)
+    own, other = (inconsistency.descended(world, start, 25, 0.3) for world in (relaxed, exact))
+    assert relaxed.expected_loss(own, 0.2) < relaxed.expected_loss(other, 0.2) - 0.01
+    assert exact.expected_loss(own, 0.2) > exact.expected_loss(other, 0.2)
 
 
 def test_weights_whose_outputs_are_parallel_are_refused() -> None:
@@ -101,7 +148,9 @@ def test_the_quick_command(tmp_path: Path) -> None:
     assert finding["command"] == "structloss reproduce theorem --seed 3 --quick"
     for name in finding["pictures"]:
         assert (tmp_path / "a" / name).read_bytes().startswith(b"\x89PNG")
-    trainings = json.loads((tmp_path / "a" / "results.json").read_text())["trainings"]
+    results = json.loads((tmp_path / "a" / "results.json").read_text())
+    assert set(results["generalised"]) == {"hidden states, (15)", generalised.RELAXED}
+    trainings = results["trainings"]
     assert max(trainings["direct loss, toward"]["losses"]) < min(trainings["hinge"]["losses"])
 
 

@@ -26,18 +26,22 @@ def far_world(wrong: float = 0.15) -> Mixture:
     return Mixture(probabilities, torch.cat([labels, labels[3:]]), means, 1 - torch.eye(2, dtype=torch.float64))
 
 
-def trained(mixture: Mixture, objective: Objective, steps: int, seed: int, rate: float = 0.3, size: int = 32) -> Tensor:
+def trained(
+    mixture: Mixture, objective: Objective, steps: int, seed: int, rate: float = 0.3, size: int = 32,
+    start: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Stochastic gradient descent, updates (7) and (8): one loop for every objective; the mean of its second half.
 
-    The start is random and small, the rate falls like one over the root of the number of steps.
+    The start, where none is given, is random and small; the rate falls like one over the root of the number of steps.
     """
     generator = torch.Generator().manual_seed(seed)
     w = 0.3 * torch.randn(mixture.num_weights, generator=generator, dtype=torch.float64)
+    w = w if start is None else start
     mean = torch.zeros_like(w)
     for t in range(steps):
         x, y = mixture.sample(size, generator)
         w = w.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(objective(mixture.chain(x, w), y), w)
+        (gradient,) = torch.autograd.grad(objective(mixture.structure(x, w), y), w)
         w = w.detach() - rate / math.sqrt(1 + t / 50) * gradient
         if 2 * t >= steps:
             mean += w

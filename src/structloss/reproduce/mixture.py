@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from structloss.losses import Hamming
+from structloss.structures.base import Structure
 from structloss.structures.chain.chain import Chain
 
 _REACH = 7.0  # beyond so many deviations a Gaussian has 3e-12 of its mass
@@ -46,7 +47,12 @@ class Mixture:
     @property
     def num_weights(self) -> int:
         """How many weights a chain has, d = 2 K + K K."""
-        return self.num_labels * (2 + self.num_labels)
+        return self.num_states * (2 + self.num_states)
+
+    @property
+    def num_states(self) -> int:
+        """How many states the chain has: its labels."""
+        return self.num_labels
 
     @property
     def loss(self) -> Hamming:
@@ -59,14 +65,18 @@ class Mixture:
         noise = torch.randn(count, 3, generator=generator, dtype=self.means.dtype)
         return self.means[component] + noise, self.labels[component]
 
-    def chain(self, x: Tensor, w: Tensor) -> Chain:
+    def structure(self, x: Tensor, w: Tensor) -> Structure:
         """The library's chain with these weights, for inputs (B, 3)."""
+        return Chain.from_emissions(*self.parts(x, w))
+
+    def parts(self, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        """The chain's emissions (B, 2, K) and transitions (K, K)."""
         W, A = self.split(w)
-        return Chain.from_emissions(torch.stack([x[:, :2], x[:, 1:]], 1) @ W.T, A)
+        return torch.stack([x[:, :2], x[:, 1:]], 1) @ W.T, A
 
     def split(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """W (K, 2) and A (K, K) from w (d,)."""
-        K = self.num_labels
+        K = self.num_states
         return w[: 2 * K].reshape(K, 2), w[2 * K :].reshape(K, K)
 
     def expected_loss(self, w: Tensor, step: float) -> float:
@@ -88,6 +98,8 @@ class Mixture:
             mass, moment = _parts(slopes, raised, self.means[:, 1])
             return (raised * mass + slopes * moment).sum(2)
 
+        if type(self) is not Mixture:
+            raise NotImplementedError("expected_hinge: only where every output is a label pair")
         vectors, constants = self.scores(w)
         own = self.labels[:, 0] * self.num_labels + self.labels[:, 1]
         reference = (self.probabilities * ((vectors[own] * self.means).sum(1) + constants[own])).sum()
@@ -95,14 +107,18 @@ class Mixture:
 
     def scores(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """The score of output y = (a, b), number a K + b, is vectors[y] . x + constants[y]: (n, 3) and (n,)."""
-        (W, A), K = self.split(w), self.num_labels
+        (W, A), K = self.split(w), self.num_states
         first, second = W.repeat_interleave(K, 0), W.repeat(K, 1)
         return torch.stack([first[:, 0], first[:, 1] + second[:, 0], second[:, 1]], 1), A.reshape(-1)
 
     def losses(self) -> Tensor:
         """L of every output against every component's labels, (M, n)."""
-        first, second = self.costs[self.labels[:, 0]], self.costs[self.labels[:, 1]]
+        first, second = self.costs_of_states()[self.labels].unbind(1)
         return (first[:, :, None] + second[:, None, :]).flatten(1)
+
+    def costs_of_states(self) -> Tensor:
+        """What each state costs where the reference has a label, (K, K)."""
+        return self.costs
 
     def _lines(self, nodes: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         """Scores as lines in x_2: their slopes (n,), and their heights at x_2 = 0 (N, n)."""

@@ -87,7 +87,7 @@ def estimates(
     w = w.detach().requires_grad_()
     for batch in range(batches):
         x, y = mixture.sample(size, generator)
-        chain = mixture.chain(x, w)
+        chain = mixture.structure(x, w)
         for i, (side, epsilon) in enumerate(cells):
             objective = DirectLoss(mixture.loss, epsilon, toward=side == "toward")
             (gradient,) = torch.autograd.grad(objective(chain, y), w, retain_graph=True)
