@@ -179,11 +179,13 @@ class _Stopping(EarlyStopping):
 
 @dataclass(frozen=True)
 class _MovingAverage:
-    """Exponential, and at first over a tenth of the steps so far."""
+    """Exponential, and at first over a tenth of the steps so far. Counts, such as an objective's steps, are as they are."""
 
     decay: float
 
     def __call__(self, average: Tensor, current: Tensor, steps: Tensor | int) -> Tensor:
+        if not current.is_floating_point():
+            return current
         return torch.lerp(current, average, min(self.decay, (1 + float(steps)) / (10 + float(steps))))
 
 
