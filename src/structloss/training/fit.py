@@ -179,7 +179,7 @@ class _Stopping(EarlyStopping):
 
 @dataclass(frozen=True)
 class _MovingAverage:
-    """Exponential, and at first over a tenth of the steps so far. Counts, such as an objective's steps, are as they are."""
+    """Exponential, and at first over a tenth of the steps so far. Counts, as of steps, stay what they are."""
 
     decay: float
 
