@@ -109,6 +109,8 @@ def test_epochs_of_a_comparison_are_counted_once_for_a_warm_up() -> None:
     trials = [Trial(name, {"order": order}, NegativeLogLikelihood()) for name, order in (("a", 1), ("b", 2), ("c", 2))]
     assert num_epochs(trials, Plan(epochs=10, warm_up=4), [0, 1]) == 2 * (3 * 6 + 2 * 4)
     assert num_epochs(trials, Plan(epochs=10), [0]) == 30
+    trials.append(Trial("d", {"order": 2}, NegativeLogLikelihood(impossible="skip")))  # so does its warm-up
+    assert num_epochs(trials, Plan(epochs=10, warm_up=4), [0]) == 4 * 6 + 3 * 4
 
 
 def test_gains_are_taken_seed_by_seed_on_test_where_there_is_one() -> None:

@@ -236,6 +236,24 @@ def test_the_loss_is_what_las_counts(files: Path) -> None:
     assert 1 - wrong / sum(len(e.x) for e in examples) == pytest.approx(metrics["las"])
 
 
+def test_each_arc_by_itself_is_a_cross_entropy(files: Path) -> None:
+    examples = PARSING.read(files / "train.conllu.gz")[:6]
+    model = PARSING.build(PARSING.configure(examples, {**PARSING.settings, "width": 8, "tree": 0})).double().eval()
+    for p in model.parameters():
+        torch.nn.init.normal_(p)
+    encoded, references = ([f(example) for example in examples] for f in (model.encode, model.reference))
+    trained = sl.NegativeLogLikelihood("none")(model.structure_to_train(encoded), references)
+    for value, x, reference in zip(trained, encoded, references, strict=True):
+        scores = model.network([x])[0].clone()
+        for d in range(len(x)):
+            scores[d, d + 1] = -torch.inf  # no word hangs on itself
+        log_probs = scores.flatten(1).log_softmax(1)
+        assert torch.allclose(value, -log_probs[range(len(x)), reference].sum())
+    with_tree = PARSING.build({**model.config, "tree": 1}).double().eval()
+    with_tree.load_state_dict(model.state_dict())
+    assert predict(model, examples) == predict(with_tree, examples)
+
+
 def test_a_sentence_is_parsed_as_if_it_were_alone(files: Path) -> None:
     examples = PARSING.read(files / "train.conllu.gz")[:6]
     model = PARSING.build(PARSING.configure(examples, {**PARSING.settings, "width": 8})).double().eval()

@@ -117,7 +117,8 @@ def compare(
 
         for seed in seeds:
             for i, group in enumerate(_alike(trials) if plan.warm_up else []):
-                warm_up = Trial(f"warm-up-{i + 1}", group[0].config, NegativeLogLikelihood())
+                likelihood = NegativeLogLikelihood(impossible=group[0].objective.impossible)
+                warm_up = Trial(f"warm-up-{i + 1}", group[0].config, likelihood)
                 followers[warm_up.name, seed] = group
                 submit(warm_up, seed, replace(plan, stop_after=min(plan.warm_up, plan.epochs)))
             for trial in trials if not plan.warm_up else []:
@@ -132,14 +133,15 @@ def compare(
 
 
 def _alike(trials: Sequence[Trial]) -> list[list[Trial]]:
-    """The trials of each config."""
+    """The trials whose warm-up is the same: of each config, and what it does with impossible examples."""
     groups: list[list[Trial]] = []
     for trial in trials:
-        group = next((group for group in groups if group[0].config == trial.config), None)
-        if group is None:
-            groups.append([trial])
+        for group in groups:
+            if (group[0].config, group[0].objective.impossible) == (trial.config, trial.objective.impossible):
+                group.append(trial)
+                break
         else:
-            group.append(trial)
+            groups.append([trial])
     return groups
 
 

@@ -1,5 +1,6 @@
 """Parsing: the dependency tree of a sentence, with relations, from CoNLL-U."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from structloss.structures import DependencyTree
+from structloss.structures import Chain, DependencyTree, Structure
+from structloss.structures.trees.parts import arcs_between
 from structloss.tasks.parsing import treebank
 from structloss.tasks.parsing.drawing import drawn
 from structloss.tasks.parsing.network import Network
@@ -19,7 +21,7 @@ from structloss.training.task import DataError, Defaults, Example, FileTask, Tas
 MODELS = ("bilstm",)
 _RANGES = {
     "width": (1, 1024), "layers": (1, 8), "dropout": (0.0, 0.99), "min_count": (1, 1 << 30), "projective": (0, 1),
-    "tags": (0, 1),
+    "tags": (0, 1), "tree": (0, 1),
 }  # fmt: skip
 
 
@@ -42,6 +44,14 @@ class Parser(TaskModel):
 
     def structure(self, encoded: Sequence[Tensor]) -> DependencyTree:
         return DependencyTree(self.network(encoded), [len(x) for x in encoded], bool(self.config["projective"]))
+
+    def structure_to_train(self, encoded: Sequence[Tensor]) -> Structure:
+        """Without `tree`, each word's arc by itself: what agrees with no tree counts as much as what does."""
+        if self.config["tree"]:
+            return self.structure(encoded)
+        scores, lengths = self.network(encoded), torch.tensor([len(x) for x in encoded])
+        within = arcs_between(torch.arange(scores.shape[1]) < lengths[:, None])
+        return Chain(scores.masked_fill(~within[..., None], -math.inf).flatten(2), lengths)
 
     def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
         return [torch.optim.Adam(self.parameters(), lr, betas=(0.9, 0.95), weight_decay=l2 / examples, fused=True)]
@@ -92,6 +102,7 @@ class Parsing(FileTask):
         "min_count": 2,
         "projective": 0,
         "tags": 0,
+        "tree": 1,
     }
 
     def read(self, path: Path, config: dict[str, Any] | None = None) -> list[Example]:
