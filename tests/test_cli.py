@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 import structloss as sl
 from structloss.__main__ import main
 from structloss.cli import app, demo, plots
+from structloss.tasks.alignment.voices import VOICES
 
 SMALL = ("--epochs", "2", "--words", "200", "--sentences", "200", "--seed", "3")
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -75,6 +76,11 @@ def test_help_of_the_demo_explains_options_and_has_an_example() -> None:
     assert result.exit_code == 0
     for text in ("--out", "--epochs", "--seed", "Example: structloss demo --epochs 5"):
         assert text in plain(result.stdout)
+
+
+def test_help_of_speech_names_the_voices() -> None:
+    text = plain(run("speech", "make", "--help").stdout)
+    assert all(name in text for name in VOICES)
 
 
 def test_demo_writes_what_it_says(finished: tuple[Path, Result]) -> None:

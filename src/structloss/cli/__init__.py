@@ -13,7 +13,7 @@ __all__ = ["app"]
 app = typer.Typer(
     help="Train structured-prediction models on the loss you report, exactly.",
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
 )
 app.command()(demo.demo)
 app.command()(train.train)

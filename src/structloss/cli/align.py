@@ -14,7 +14,7 @@ from structloss.cli.prepare import said_plainly
 from structloss.cli.running import GO_ON, PROCESSES_GRACE, running
 from structloss.cli.train import print_metrics
 
-app = typer.Typer(help="Find when each phone of a recording starts.", no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(help="Find when each phone of a recording starts.", no_args_is_help=True, rich_markup_mode=None)
 
 T = TypeVar("T")
 

@@ -11,7 +11,9 @@ from rich.progress import Progress
 from structloss.cli import options
 from structloss.cli.prepare import said_plainly
 
-app = typer.Typer(help="Make speech with exact phone times.", no_args_is_help=True, rich_markup_mode="markdown")
+NAMES = ("festival-kal", "festival-slt-hts", "flite-slt", "flite-rms", "flite-awb")  # of tasks.alignment.voices
+
+app = typer.Typer(help="Make speech with exact phone times.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
@@ -23,7 +25,7 @@ def _speech() -> None:
 def make(
     out: Annotated[Path, typer.Option(help="The folder to write, one below it for each voice.")] = Path("speech"),
     sentences: Annotated[int, typer.Option(min=1, help="Sentences of each voice.")] = 100,
-    voice: Annotated[list[str] | None, typer.Option(help="A voice; give several. By default all.")] = None,
+    voice: Annotated[list[str] | None, typer.Option(help=f"{', '.join(NAMES)}; give several. By default all.")] = None,
     seed: options.Seed = 0,
 ) -> None:
     """Have festival's and flite's voices read sentences that a small grammar makes of frequent words.

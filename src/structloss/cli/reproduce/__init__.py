@@ -4,7 +4,7 @@ import typer
 
 from structloss.cli.reproduce import alignment, f1, genome, lecture, runtime, theorem, wer
 
-app = typer.Typer(help="The papers' figures and tables.", no_args_is_help=True, rich_markup_mode="markdown")
+app = typer.Typer(help="The papers' figures and tables.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
