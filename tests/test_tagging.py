@@ -246,3 +246,5 @@ def test_files_without_labels_are_tagged_and_other_columns_are_an_error(tmp_path
         DataError, match=r"words.txt, line 1: got 1 columns, but the model reads 2, and a label or none"
     ):
         task.read(tmp_path / "words.txt", config)
+    with pytest.raises(DataError, match=r"words.txt, line 1: got 'a' alone, but wanted columns"):
+        task.read(tmp_path / "words.txt")

@@ -105,6 +105,11 @@ class Tagging(FileTask):
             places = tuple(f"{path}, line {number}" for number in sentence.numbers)
             column, width = label_column(sentence), sentence.layout.width
             inputs = [1] if sentence.layout.conllu else list(range(column))
+            if config is None and not inputs:
+                got = sentence.tokens[0][0][:40]
+                raise DataError(
+                    f"{places[0]}: got {got!r} alone, but wanted columns between spaces or tabs, the label last"
+                )
             if config is not None and len(inputs) != config["inputs"]:
                 if sentence.layout.conllu or width != config["inputs"]:
                     raise DataError(
