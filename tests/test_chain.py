@@ -474,3 +474,9 @@ class TestDirectLossGradient:
         direct = chain.augment(sl.Hamming(), reference, -epsilon).argmax()
         assert not torch.equal(direct, chain.argmax())
         assert torch.equal(gradient, (phi(chain.argmax()) - phi(direct)) / epsilon)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_a_layer_is_made_where_and_as_it_is_wanted(order: int) -> None:
+    layer = sl.ChainLayer(3, order, device="meta", dtype=torch.float64)
+    assert {(x.device.type, x.dtype) for x in layer.parameters()} == {("meta", torch.float64)}

@@ -23,6 +23,7 @@ class ChainLayer(nn.Module):
             `iob_transitions` gives it, which says too which may be the first and the last; for order 2. What is not
             allowed has probability 0 in training and is never an answer; its parameters stay numbers, are not in the
             gradient, and are saved as ever.
+        device, dtype: of the parameters, as for every module of torch.
 
     Calling it with emissions (B, T, K) and lengths (B,) or a boolean mask (B, T) gives a `Chain`; an objective takes it
     from there.
@@ -46,16 +47,19 @@ class ChainLayer(nn.Module):
         order: int = 2,
         emits: Sequence[Sequence[int]] | None = None,
         allowed: Tensor | Allowed | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
+        """What the arguments are, the class says."""
         super().__init__()
         if num_labels < 1:
             raise ValueError(f"num_labels: got {num_labels}, but wanted at least 1")
         if order < 1:
             raise ValueError(f"order: got {order}, but wanted at least 1")
         self.num_labels, self.order, self.emits = num_labels, order, emits
-        self.start = nn.Parameter(torch.empty(num_labels))
-        self.end = nn.Parameter(torch.empty(num_labels))
-        self.transitions = nn.Parameter(torch.empty((num_labels,) * order)) if order > 1 else None
+        self.start, self.end = (nn.Parameter(torch.empty(num_labels, device=device, dtype=dtype)) for _ in range(2))
+        shape = (num_labels,) * order
+        self.transitions = nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if order > 1 else None
         self._not_allowed = self._forbidden(allowed)
         self.reset_parameters()
 
