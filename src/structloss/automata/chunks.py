@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from structloss.automata.automaton import LossAutomaton
 from structloss.automata.open import ExplicitAutomaton, Floats, Ints, OpenAutomaton
+from structloss.kernels import chunks as kernels
 
 Bools = NDArray[np.bool_]
 
@@ -55,56 +56,7 @@ def track(kind: Ints, begins: Bools, closes: Bools, reference: Ints, num_labels:
         num_labels: how many of the labels strings are made of.
         every: tell all types apart, so that `made` is right; otherwise only those that begin next in the reference.
     """
-    n, types = len(reference), int(kind.max(initial=-1)) + 1
-    shown = np.where(reference >= 0, reference, 0)
-    own = np.where(reference >= 0, kind[shown], -1)  # the reference's types
-    begun, closed = begins[shown], closes[shown]
-    open_before = np.concatenate([[-1], np.where(closed, -1, own)[:-1]])[:n]
-    starts = (own >= 0) & (begun | (own != open_before))
-    goes_on = np.concatenate([(own >= 0) & ~starts, [False]])[1:] if n else np.zeros(0, np.bool_)
-
-    # Of each row: the type that begins there, that of the label before it, and whether that was its chunk's last.
-    starting, before = np.full(n + 2, -1), np.full(n + 2, -1)
-    last, ended = np.zeros(n + 2, np.bool_), np.zeros(n + 2, np.bool_)
-    starting[:n], before[1 : n + 1] = np.where(starts, own, -1), own
-    last[:n] = (own >= 0) & ~goes_on
-    ended[1:] = last[:-1]
-    hidden = np.ones(n + 2, np.bool_)
-    hidden[:n] = reference < 0
-
-    # Labels that act alike are one class.
-    if not every:
-        known = np.zeros(types + 1, np.bool_)
-        known[own] = True
-        kind = np.where(known[kind], kind, -1)
-    codes = np.where(kind < 0, 0, 4 * kind + 2 * begins + closes + 4)[:num_labels]
-    used = np.zeros(int(codes.max(initial=0)) + 1, np.bool_)
-    used[codes] = True
-    codes, class_of = used.nonzero()[0], (np.cumsum(used) - 1)[codes]
-    label_kind, label_begins, label_closes = codes // 4 - 1, codes // 2 % 2 == 1, codes % 2 == 1
-
-    # Of each row and slot the type that is open, of each row and class what is read.
-    S = types + 2 if every else 3
-    tracked = np.broadcast_to(np.arange(types), (n + 2, types)) if every else starting[:, None]
-    opened = np.concatenate([np.full((n + 2, 1), -1), tracked, before[:, None]], 1)
-    there = np.concatenate([np.ones((n + 2, 1), np.bool_), tracked >= 0, before[:, None] >= 0], 1)
-    there[0, 1:] = False
-    ours = np.zeros((1, S, 1), np.bool_)
-    ours[:, -1] = True
-    read = np.where(hidden[:, None], -1, label_kind)[:, None, :]
-    goes_on = (read >= 0) & ~label_begins & (read == opened[:, :, None])
-    made = (read >= 0) & ~goes_on
-    at_end, at_last = ended[:, None, None], last[:, None, None]
-    agrees = (made & (read == starting[:, None, None])) | (ours & ~at_end & goes_on)
-    right = (ours & at_end & ~goes_on).astype(np.int64) + (agrees & at_last & label_closes)
-    left_open = np.where(label_closes, -1, read)
-    if every:
-        slot = left_open + 1
-    else:
-        slot = ((left_open >= 0) & (left_open == np.append(starting[1:], -1)[:, None, None])).astype(np.int64)
-    target = np.where(agrees & ~label_closes, S - 1, slot)
-    ends = ours[:, :, 0] & ended[:, None]
-    return Tracker(class_of.astype(np.int64), there, target, right, made, ends, int(starts.sum()))
+    return Tracker(*kernels.track(kind, begins, closes, reference, num_labels, every))
 
 
 class CountingAutomaton(OpenAutomaton):
