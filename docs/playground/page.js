@@ -35,6 +35,8 @@ function asked() {
   };
 }
 
+const PLACES = [0.3, 0.42, 0.54, 0.66, 0.18, 0.24, 0.36, 0.48, 0.6, 0.72]; // of a name along its arc
+
 /** Columns of states, arcs between them as dark as they are probable, the way of the model's answer in colour. */
 function drawn(found, letters, answer) {
   const {machine, shares} = found, T = machine.length, dx = 160, dy = 44, r = 13;
@@ -45,7 +47,8 @@ function drawn(found, letters, answer) {
   const place = (t, s) => [30 + dx * t, height / 2 + dy * (s - (size(machine, t) - 1) / 2)];
   const way = [0];
   answer.forEach((k, t) => way.push(step(machine, t, way[t], k)[0]));
-  const arcs = made("g", {}, "", SVG), nodes = made("g", {}, "", SVG);
+  const arcs = made("g", {}, "", SVG), names = made("g", {}, "", SVG), nodes = made("g", {}, "", SVG), written = [];
+  const free = (x, y, wide) => written.every((o) => Math.abs(o.y - y) > 12 || x > o.x + o.wide || o.x > x + wide);
   for (let t = 0; t < T; t++) {
     for (let s = 0; s < size(machine, t); s++) {
       const together = new Map();
@@ -53,7 +56,6 @@ function drawn(found, letters, answer) {
         const key = step(machine, t, s, k).join(" ");
         together.set(key, [...(together.get(key) || []), k]);
       });
-      let at = 0.18; // names of arcs from one state stand apart
       for (const [key, labels] of together) {
         const [next, weight] = key.split(" ").map(Number), [x, y] = place(t, s), [u, v] = place(t + 1, next);
         const taken = way[t] === s && labels.includes(answer[t]);
@@ -63,9 +65,11 @@ function drawn(found, letters, answer) {
         const all = labels.length === letters.length ? "any" : "other";
         const few = labels.length <= letters.length / 2, letter = few ? labels.map((k) => letters[k]).join("") : all;
         const name = letter + (weight ? ` ${shown(weight)}` : "");
-        at += 0.11;
-        const text = {x: x + at * (u - x), y: y + at * (v - y) - 3, class: taken ? "label taken" : "label"};
-        arcs.append(made("text", {...text, "fill-opacity": Math.max(0.6, dark)}, name, SVG));
+        const wide = 8 * name.length, along = PLACES.map((at) => ({x: x + at * (u - x), y: y + at * (v - y) + 4, wide}));
+        const spot = along.find((o) => free(o.x, o.y, wide)) || along[0]; // where no other name stands
+        written.push(spot);
+        const text = {x: spot.x, y: spot.y, class: taken ? "label taken" : "label"};
+        names.append(made("text", {...text, "fill-opacity": Math.max(0.6, dark)}, name, SVG));
       }
     }
   }
@@ -78,7 +82,7 @@ function drawn(found, letters, answer) {
     if (t === T)
       nodes.append(made("text", {x: cx + r + 5, y: cy + 4, class: "final"}, shown(machine.last[s]), SVG));
   }));
-  svg.append(arcs, nodes);
+  svg.append(arcs, names, nodes);
   return svg;
 }
 
