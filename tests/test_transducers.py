@@ -95,6 +95,26 @@ def test_several_starts_are_the_best_of_each(transducer, others, weight, y, refe
     assert loss.automaton(string, 3, len(y)).weight(y) == pytest.approx(min(wanted), abs=1e-9)
 
 
+@settings(max_examples=60)
+@given(transducers(), st.dictionaries(st.integers(1, STATES - 1), WEIGHT), WEIGHT, STRING, STRING)
+def test_several_starts_by_openfst(transducer, others, weight, y, reference) -> None:
+    pytest.importorskip("pywrapfst", reason="OpenFst (the extra fst) is not installed")
+    several = Transducer.from_arcs(transducer.arcs, transducer.final, {0: weight, **others})
+    wanted = several.weight(np.array(y, np.int64), np.array(reference, np.int64), "tropical")
+    assert by_openfst(several.to_fst(), y, reference, "standard") == pytest.approx(wanted, rel=1e-4, abs=1e-6)
+
+
+def by_openfst(fst: Any, y: list[int], reference: list[int], kind: str) -> float:
+    """The distance from start to end of y o U o r, by OpenFst's own operations."""
+    import pywrapfst as wrap
+
+    from structloss.reproduce.transducers import one_string
+
+    fst = wrap.compose(one_string(y, kind), fst.arcsort("ilabel"))
+    fst = wrap.compose(fst.arcsort("olabel"), one_string(reference, kind))
+    return float(wrap.shortestdistance(fst, reverse=True)[fst.start()]) if fst.num_states() else np.inf
+
+
 def from_state(u: Transducer, q: int, y: tuple[int, ...], r: tuple[int, ...], plus=min, zero=np.inf, silent=0) -> float:
     """The weight of all paths from a state, one after the other: the definition."""
     total = u.final.get(q, zero) if not y and not r else zero
@@ -141,14 +161,8 @@ def test_compositions_by_enumeration_and_by_openfst(u, v, y, reference, semiring
     wanted = min(a + b for a, b in pairs) if semiring == "tropical" else sum(a * b for a, b in pairs)
     both = u.compose(v, semiring)
     assert both.weight(own, string, semiring) == pytest.approx(wanted, rel=1e-6)
-    # And OpenFst: the shortest distance of y o u o v o r, all by its own operations.
-    from structloss.reproduce.transducers import one_string
-
-    kind = "standard" if semiring == "tropical" else "log64"
     fst = wrap.compose(u.to_fst(semiring).arcsort("olabel"), v.to_fst(semiring).arcsort("ilabel"))
-    fst = wrap.compose(one_string(y, kind), fst.arcsort("ilabel"))
-    fst = wrap.compose(fst.arcsort("olabel"), one_string(reference, kind))
-    distance = float(wrap.shortestdistance(fst, reverse=True)[fst.start()]) if fst.num_states() else np.inf
+    distance = by_openfst(fst, y, reference, "standard" if semiring == "tropical" else "log64")
     found = distance if semiring == "tropical" else np.exp(-distance)
     assert found == pytest.approx(wanted, rel=1e-4, abs=1e-6)
 
@@ -176,12 +190,14 @@ def test_the_square_of_the_bigram_transducer_is_the_bigram_loss() -> None:
     bigram = [(q, q, y, None) for q in (0, 2) for y in range(3)] + [(0, 3 + y, y, y) for y in range(3)]
     bigram += [(3 + a, 2, b, b) for a in range(3) for b in range(3)]
     square = Transducer.from_arcs(bigram, [2], semiring="real").square()
-    loss, direct = sl.RationalLoss(square, smoothing=1.0), sl.NGram(2)
+    loss, direct, linear = sl.RationalLoss(square, smoothing=1.0), sl.NGram(2), sl.NGram(2, log=False)
     for length in range(4):
         for y in itertools.product(range(3), repeat=length):
             own, r = np.array(y, np.int64), np.array([0, 1, 0, 1])
             assert loss.distance(own, r) == pytest.approx(direct.distance(own, r), abs=1e-6)
             assert loss.automaton(r, 3, length).weight(y) == pytest.approx(direct.distance(own, r), abs=1e-6)
+            common = np.exp(-by_openfst(square.to_fst("real"), y, r.tolist(), "log64"))
+            assert linear.automaton(r, 3, length).weight(y) == pytest.approx(-common, rel=1e-4, abs=1e-6)
 
 
 def test_symbol_tables_are_honoured_or_refused(tmp_path: Path) -> None:
