@@ -16,7 +16,7 @@ def drawn(words: Sequence[str], tree: Sequence[Arc]) -> str:
     middles = [sum(widths[:d]) + widths[d] / 2 + (d + 1) * _GAP for d in range(len(words))]
     levels = _levels([(d + 1, head) for d, (head, _) in enumerate(tree)])
     floor = (max(levels, default=0) + 1) * _LEVEL
-    shapes = []
+    arcs, texts = [], []  # no arc is drawn over a name
     for d, ((head, name), level) in enumerate(zip(tree, levels, strict=True)):
         end, top = middles[d] - 4, floor - level * _LEVEL
         if head:
@@ -27,8 +27,8 @@ def drawn(words: Sequence[str], tree: Sequence[Arc]) -> str:
             at = (begin + end) / 2
         else:
             path, at = f"M{end:.1f} {top:.1f}V{floor - 6:.1f}", end
-        shapes += [f'<path class="arc" d="{path}"/>', _arrow(end, floor), _text(name, at, top - 3, "name")]
-        shapes.append(_text(words[d], middles[d], floor + 1.3 * _SIZE, "word"))
+        arcs += [f'<path class="arc" d="{path}"/>', _arrow(end, floor)]
+        texts += [_text(name, at, top - 3, "name"), _text(words[d], middles[d], floor + 1.3 * _SIZE, "word")]
     width, height = sum(widths) + (len(words) + 1) * _GAP, floor + 2 * _SIZE
     return "\n".join(
         [
@@ -37,7 +37,8 @@ def drawn(words: Sequence[str], tree: Sequence[Arc]) -> str:
             "<style>.arc{fill:none;stroke:#52606d;stroke-width:1.3}.arrow{fill:#52606d}.word{font-size:15px}"
             ".name{font-size:11px;fill:#c0392b;paint-order:stroke;stroke:white;stroke-width:4px}</style>",
             '<rect width="100%" height="100%" fill="white"/>',
-            *shapes,
+            *arcs,
+            *texts,
             "</svg>\n",
         ]
     )
