@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structloss.kernels.pairs import Scores, Sizes
 
-_POTENTIALS = ("match", "x_open", "x_extend", "y_open", "y_extend", "constant")
+_POTENTIALS = Scores._fields
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,7 @@ class Parts:
 
     def map(self, function: Callable[[Tensor], Tensor], names: Sequence[str] = _POTENTIALS) -> Self:
         """A function of each of the potentials, or of other tensors."""
-        changes: dict[str, Any] = {
-            name: function(getattr(self, name)) for name in names if getattr(self, name) is not None
-        }
+        changes: dict[str, Any] = {name: function(getattr(self, name)) for name in names}
         return replace(self, **changes)
 
     def examples(self, index: Tensor) -> Self:

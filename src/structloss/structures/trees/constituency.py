@@ -1,10 +1,8 @@
 """ConstituencyTree: the binary trees over the words of a sentence, whose spans have labels and scores."""
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 
-import torch
 from torch import Tensor
 
 from structloss.losses.references import as_lengths
@@ -33,9 +31,11 @@ class ConstituencyTree(SpanTrees, Computed):
         lengths: integers (B,), or a mask (B, T) of True, then False.
 
     Outputs are brackets (B, 2T - 1), each before those inside it, from left to right, -1 after the last: a span with
-    its label is the number (i * T + j) * K + k, which `brackets(y)` takes apart; `decode()` gives tuples (i, j, k). Of
-    several best trees the lexicographically smallest is chosen. `marginals()` is the probability of each span and
-    label, (B, T, T, K). bfloat16 and float16 are computed and returned in float32.
+    its label is the number (i * T + j) * K + k, which `brackets(y)` takes apart; `decode()` gives tuples (i, j, k). A
+    reference is of each example a list of such tuples, or brackets as numbers (B, L): all of a tree's, or those that
+    are known, or that count under `BracketErrors`. Of several best trees the lexicographically smallest is chosen.
+    `marginals()` is the probability of each span and label, (B, T, T, K). bfloat16 and float16 are computed and
+    returned in float32.
 
     Example:
         >>> import torch, structloss as sl
@@ -74,13 +74,8 @@ class ConstituencyTree(SpanTrees, Computed):
         return of_labels(tuple(self.lengths.tolist()), *self._scores.shape[2:])
 
     def _score(self, choices: Tensor) -> Tensor:
-        if not choices.shape[2]:
-            return self._scores.new_zeros(choices.shape[:2])
         used = choices >= 0
-        own = self._scores.flatten(1).expand(len(choices), -1, -1).gather(2, choices.clamp(min=0))
-        value = torch.where(used, own, 0).double().sum(2)
-        absent = ~used[:, :, 0] & (self.lengths > 0)
-        return torch.where(absent | (value == -math.inf), -math.inf, value).to(self.dtype)
+        return self._summed(self._own(choices), used, ~used.any(2) & (self.lengths > 0))
 
     def _best(self, k: int) -> Found:
         return super(SpanTrees, self)._best(k) if k == 1 else self._ranked(k)

@@ -11,14 +11,15 @@ from torch import Tensor
 from structloss.kernels.arborescence import CROSSING, CYCLE, ROOTS, first_fault
 from structloss.losses import Hamming, Loss
 from structloss.losses.references import UNKNOWN, Labels, as_aligned, as_positions, check_labels
-from structloss.structures.base import Computed, Scored
-from structloss.structures.checks import check_floating, check_over, check_scale, check_shape
+from structloss.structures.base import Computed
+from structloss.structures.checks import check_floating, check_over, check_shape
 from structloss.structures.scores import of_numbers
 from structloss.structures.trees import native_engine, torch_engine
 from structloss.structures.trees.parts import Arcs, arcs_between
+from structloss.structures.trees.template import Trees
 
 
-class DependencyTree(Scored, Computed):
+class DependencyTree(Trees, Computed):
     r"""A batch of sets of dependency trees: every word hangs on one other word or on the root, without cycles.
 
     The outputs are heads (B, T): 0 for the root, i for word i, counted from 1 as in CoNLL-U; -1 beyond a length.
@@ -26,7 +27,9 @@ class DependencyTree(Scored, Computed):
     .. math:: \text{score}(y) = \sum_d \text{scores}[d, y_d]
 
     where word d is counted from 0, as positions are. With R labels an output has the arc of each word, coded as
-    head * R + label: `heads(y)` and `labels(y)` take it apart, `arcs(heads, labels)` puts it together.
+    head * R + label: `heads(y)` and `labels(y)` take it apart, `arcs(heads, labels)` puts it together. References are
+    outputs, lists of them, or sets (B, T, (T + 1) * R); -100 is unknown. `Hamming` counts the wrong heads: 1 - UAS
+    times the words; with labels the wrong arcs, 1 - LAS, or against `arcs(heads)` the wrong heads.
 
     Projective trees are those whose arcs do not cross when they are drawn above the sentence (Eisner 1996). Without
     that, all trees: sums by the matrix-tree theorem (Koo et al. 2007), maxima by Chu and Liu and Edmonds. Sums cost
@@ -185,9 +188,8 @@ class DependencyTree(Scored, Computed):
     def _score(self, choices: Tensor) -> Tensor:
         scores = self._parts.scores.flatten(2).expand(len(choices), -1, -1, -1)
         own = scores.gather(3, choices.clamp(min=0)[..., None])[..., 0]
-        absent = (choices < 0) & self._positions.within
-        value = torch.where(self._positions.within, own, 0).double().sum(2)
-        return torch.where(absent.any(2) | (value == -math.inf), -math.inf, value).to(self.dtype)
+        within = self._positions.within
+        return self._summed(own, within, ((choices < 0) & within).any(2))
 
     def _strings(self, y: Tensor) -> list[list[int]]:
         return super()._strings(self.heads(y))
@@ -202,23 +204,10 @@ class DependencyTree(Scored, Computed):
             self._checked(self._renumbered(within, False)[None], "reference", projective=False)
         return arcs
 
-    def _costs(self, loss: Loss, arcs: Tensor) -> Tensor:
-        """What each arc costs, in the shape of the scores."""
-        choices = self._scores.shape[2] * self.num_labels
-        costs = check_over(loss, "labels", self).costs_of(arcs, self.lengths, choices, self.dtype)
+    def _costs(self, loss: Loss, reference: Labels, dtype: torch.dtype) -> Tensor:
+        arcs, choices = self._reference(reference), self._scores.shape[2] * self.num_labels
+        costs = check_over(loss, "labels", self).costs_of(arcs, self.lengths, choices, dtype)
         return self._positions.spread(costs).reshape(self._scores.shape)
-
-    def augment(self, loss: Loss, reference: Labels, scale: float = 1.0) -> Self:
-        """The same trees, y scored by score(y) + scale * loss(y, reference), at no cost.
-
-        Args:
-            loss: a sum over words, such as `Hamming()`, which counts wrong heads: 1 - UAS times the words. With labels
-                it counts wrong arcs, 1 - LAS; against `arcs(heads)` wrong heads.
-            reference: heads (B, T), lists of them, or sets (B, T, T + 1), with labels coded by `arcs`; -100: unknown.
-            scale: a number; negative to subtract the loss.
-        """
-        check_scale(scale)
-        return self._with(_scores=self._scores + scale * self._costs(loss, self._reference(reference)))
 
     def given(self, reference: Labels) -> Self:
         """The trees that agree with the reference wherever it is known (-100: unknown), scored as they were.
@@ -230,5 +219,5 @@ class DependencyTree(Scored, Computed):
             >>> sl.DependencyTree(torch.zeros(1, 3, 4)).given(torch.tensor([[0, -100, -100]])).topk(4)[0][:, 0]
             tensor([0., 0., 0., -inf])
         """
-        arcs = self._reference(reference)
-        return self._with(_scores=self._scores.masked_fill(self._costs(Hamming(), arcs) > 0, -math.inf))
+        wrong = self._costs(Hamming(), reference, self.dtype) > 0
+        return self._with(_scores=self._scores.masked_fill(wrong, -math.inf))

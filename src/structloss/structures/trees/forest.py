@@ -12,17 +12,17 @@ from torch import Tensor
 from structloss.kernels.forest import first_stray
 from structloss.losses import Loss
 from structloss.losses.references import Labels, as_padded
-from structloss.structures.base import Found, Scored, Strata
-from structloss.structures.checks import check_over, check_scale, check_shape
+from structloss.structures.base import Found, Strata
+from structloss.structures.checks import check_over, check_shape
 from structloss.structures.engine import is_native
 from structloss.structures.graph.build import as_rows, as_scores
 from structloss.structures.rows import Ints
-from structloss.structures.tensors import wide
 from structloss.structures.trees import forest_engine, forest_text
 from structloss.structures.trees.packed import build
+from structloss.structures.trees.template import Trees
 
 
-class Forest(Scored):
+class Forest(Trees):
     r"""A batch of packed forests (hypergraphs), each with items and arcs of its own.
 
     An arc has a head, which is an item, and up to two tails, items too. The outputs are the trees of item 0: an arc of
@@ -39,9 +39,11 @@ class Forest(Scored):
         scores: floating-point (sum of n_b,), of the arcs of all examples in order, or a list of (n_b,). -inf forbids.
 
     Outputs are int64 (B, L): numbers of arcs, counted within the example, an arc before the trees of its tails; -1
-    after the end. Of several best trees the lexicographically smallest is the one of the smallest arc, at the first
-    place where they differ. `marginals()` is how often each arc is used in the mean, (sum of n_b,): its probability,
-    unless a tree uses it twice. Sums are tensor operations in the torch engine; trees are sought and drawn on the CPU.
+    after the end. A reference is arcs (B, U) or lists of them, in any order: all of a tree's, or those that count as
+    right under `BracketErrors`. Of several best trees the lexicographically smallest is the one of the smallest arc, at
+    the first place where they differ. `marginals()` is how often each arc is used in the mean, (sum of n_b,): its
+    probability, unless a tree uses it twice. Sums are tensor operations in the torch engine; trees are sought and drawn
+    on the CPU.
 
     Example:
         >>> import torch, structloss as sl
@@ -140,14 +142,8 @@ class Forest(Scored):
         return torch.where(exists[:, :, None] & (choices >= 0), choices - self._offset, -1)
 
     def _score(self, choices: Tensor) -> Tensor:
-        if not choices.shape[2]:
-            return self._scores.new_full(choices.shape[:2], -math.inf)
         used = choices >= 0
-        own = (
-            wide(self._scores)[choices.clamp(min=0)] if len(self._scores) else wide(self._scores).new_zeros(used.shape)
-        )
-        value = torch.where(used, own, 0).sum(2)
-        return torch.where(used[:, :, 0] & (value > -math.inf), value, -math.inf).to(self.dtype)
+        return self._summed(self._scores[choices.clamp(min=0)], used, ~used.any(2))
 
     def _best(self, k: int) -> Found:
         f = self._forests
@@ -189,7 +185,7 @@ class Forest(Scored):
         return arcs
 
     def _costs(self, loss: Loss, reference: Labels, dtype: torch.dtype) -> Tensor:
-        """What each arc costs, (A,); what every tree costs is added to the arcs of its root."""
+        """Of arcs (A,); what every tree costs is added to the arcs of its root."""
         local, arcs, f = check_over(loss, "brackets", self), self._reference(reference), self._forests
         costs = local.costs_of(arcs, arcs.new_ones(len(arcs)), 1 + int(f.sizes.max(initial=0)), dtype)[:, 0]
         owner = self._owner
@@ -197,24 +193,10 @@ class Forest(Scored):
         at_root = torch.from_numpy(f.heads == f.packed.root[f.owner.numpy()]).to(self.device)
         return own + torch.where(at_root, costs[owner, -1], 0)
 
-    def augment(self, loss: Loss, reference: Labels, scale: float = 1.0) -> Self:
-        """The same trees, y scored by score(y) + scale * loss(y, reference), at no cost.
-
-        Args:
-            loss: a sum over arcs: `BracketErrors`.
-            reference: the arcs that count as right, (B, U) or lists of them, in any order.
-            scale: a number; negative to subtract the loss.
-        """
-        check_scale(scale)
-        return self._with(_scores=self._scores + scale * self._costs(loss, reference, self.dtype))
-
     def given(self, reference: Labels) -> Self:
         """The trees that agree with the reference: where it has an arc of an item, they use no other arc of it.
 
         A whole tree leaves that tree only, some of its arcs all trees that could have them.
-
-        Args:
-            reference: arcs (B, U) or lists of them, in any order.
         """
         arcs, f = self._reference(reference), self._forests
         number = (arcs + self._offset)[arcs >= 0].cpu()

@@ -1,6 +1,5 @@
 """PCFG: the derivations of sentences by a grammar of binary rules, whose rules have scores."""
 
-import math
 from collections.abc import Sequence
 from typing import Self
 
@@ -118,14 +117,10 @@ class PCFG(SpanTrees):
                     break
             if stack:
                 found[0] = inner * symbols**2 + stack[0] if stack[0] < inner else -2
-        used = used.to(self.device)
-        forbidden = (used == -2).any(2) | ((choices < 0).all(2) & (self.lengths > 0))
-        spans = self._scores.flatten(1).expand(len(choices), -1, -1)
-        value = torch.where(used >= 0, self._rules.double()[used.clamp(min=0)], 0).sum(2)
-        if choices.shape[2]:
-            own = torch.where(choices >= 0, spans.gather(2, choices.clamp(min=0)), 0)
-            value = value + own.double().sum(2)
-        return torch.where(forbidden | (value == -math.inf), -math.inf, value).to(self._scores.dtype)
+        used, there = used.to(self.device), choices >= 0
+        none = (used == -2).any(2) | (~there.any(2) & (self.lengths > 0))
+        own = torch.cat([self._rules[used.clamp(min=0)], self._own(choices)], 2)
+        return self._summed(own, torch.cat([used >= 0, there], 2), none)
 
     def _best(self, k: int) -> Found:
         return self._ranked(k)

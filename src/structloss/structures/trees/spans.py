@@ -10,14 +10,15 @@ from torch import Tensor
 
 from structloss.losses import Loss
 from structloss.losses.references import as_padded
-from structloss.structures.base import Found, Scored, Strata
-from structloss.structures.checks import check_over, check_scale, check_shape
+from structloss.structures.base import Found, Strata
+from structloss.structures.checks import check_over, check_shape
 from structloss.structures.trees import forest_engine
 from structloss.structures.trees.charts import Chart
 from structloss.structures.trees.forest import Forest
+from structloss.structures.trees.template import Trees
 
 
-class SpanTrees(Scored):
+class SpanTrees(Trees):
     """Binary trees over T words, whose spans have one of K labels.
 
     A span from word i to word j, both included and counted from 0, with label k is one number, (i * T + j) * K + k: a
@@ -92,6 +93,10 @@ class SpanTrees(Scored):
         codes = torch.nn.functional.pad(codes, (0, self._width - codes.shape[2]), value=-1)
         return torch.where(codes >= 0, codes % max(1, example), -1)
 
+    def _own(self, choices: Tensor) -> Tensor:
+        """The scores of brackets (n, B, L)."""
+        return self._scores.flatten(1).expand(len(choices), -1, -1).gather(2, choices.clamp(min=0))
+
     def _ranked(self, k: int) -> Found:
         found = self._forest._best(k)
         return Found(self._read(found.choices), found.exists)
@@ -145,7 +150,7 @@ class SpanTrees(Scored):
         return found
 
     def _costs(self, loss: Loss, reference: Any, dtype: torch.dtype) -> Tensor:
-        """What each bracket costs, (B, T, T, K); what every tree costs is added to the span of all words."""
+        """Of brackets (B, T, T, K); what every tree costs is added to the span of all words."""
         local = check_over(loss, "brackets", self)
         width, labels = self._scores.shape[2:]
         rows = self._reference(reference)
@@ -161,18 +166,6 @@ class SpanTrees(Scored):
         whole = torch.zeros_like(own[..., 0])
         whole[torch.arange(self._batch, device=self.device), 0, last] = costs[:, -1]
         return own + whole[..., None]
-
-    def augment(self, loss: Loss, reference: Any, scale: float = 1.0) -> Self:
-        """The same trees, y scored by score(y) + scale * loss(y, reference), at no cost.
-
-        Args:
-            loss: a sum over brackets: `BracketErrors`.
-            reference: of each example a list of (begin, end, label), words counted from 0, the end included; or
-                brackets as numbers, (B, L), as outputs have them. All of a tree's, or those that count.
-            scale: a number; negative to subtract the loss.
-        """
-        check_scale(scale)
-        return self._with(_scores=self._scores + scale * self._costs(loss, reference, self.dtype))
 
     def given(self, reference: Any) -> Self:
         """The trees that have all brackets of the reference, scored as they were. A label of -100 is unknown.
