@@ -159,7 +159,7 @@ if __name__ == "__main__":
     known = [p for part in batches(training) for p in part]
     for mode in ("global", "local"):
         f1 = report(f"{mode}: to learn from, BLOSUM62", answers_of(Scores(mode), training, False), known)
-        loss = sl.PairErrors(1 - f1 / 2, f1 / 2)
+        loss = sl.PairErrors.with_f1(f1)
         objectives = {
             "likelihood": sl.NegativeLogLikelihood(),
             "softmax-margin": sl.SoftmaxMargin(loss),

@@ -6,12 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structloss.losses.local import LocalLoss
-from structloss.losses.numbers import check_at_least_zero
+from structloss.losses.errors import Errors
 from structloss.losses.references import Labels
 
 
-class BracketErrors(LocalLoss, name="bracket-errors"):
+class BracketErrors(Errors, name="bracket-errors"):
     r"""Brackets of the reference that an answer lacks, and those it makes up, each at its price.
 
     .. math:: L(y, r) = \text{miss} \sum_{b \in r} 1[b \notin y] + \text{false alarm} \sum_{b \in y} 1[b \notin r]
@@ -36,26 +35,6 @@ class BracketErrors(LocalLoss, name="bracket-errors"):
     """
 
     over = "brackets"
-
-    def __init__(self, miss: float = 1.0, false_alarm: float = 1.0) -> None:
-        self.miss = check_at_least_zero(miss, "miss")
-        self.false_alarm = check_at_least_zero(false_alarm, "false_alarm")
-
-    def __repr__(self) -> str:
-        return f"BracketErrors(miss={self.miss:g}, false_alarm={self.false_alarm:g})"
-
-    @classmethod
-    def with_f1(cls, f1: float) -> "BracketErrors":
-        """The errors whose least is the highest F1, where F1 has come to `f1` (0 to 1).
-
-        Example:
-            >>> import structloss as sl
-            >>> sl.BracketErrors.with_f1(0.8)
-            BracketErrors(miss=0.6, false_alarm=0.4)
-        """
-        if not 0 <= f1 <= 1:
-            raise ValueError(f"f1: got {f1!r}, but wanted a number from 0 to 1")
-        return cls(1 - f1 / 2, f1 / 2)
 
     def __call__(self, y: Labels, reference: Labels, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         if lengths is not None:

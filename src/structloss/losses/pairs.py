@@ -5,12 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from structloss.losses.local import LocalLoss
-from structloss.losses.numbers import check_at_least_zero
+from structloss.losses.errors import Errors
 from structloss.losses.references import UNKNOWN, Labels, as_padded, as_positions
 
 
-class PairErrors(LocalLoss, name="pair-errors"):
+class PairErrors(Errors, name="pair-errors"):
     r"""How many pairs of the reference the answer lacks, and how many it has that the reference lacks.
 
     .. math:: L(y, r) = \text{miss} \sum_{(i, j) \in r} 1[(i, j) \notin y]
@@ -18,6 +17,7 @@ class PairErrors(LocalLoss, name="pair-errors"):
 
     Answers and references are partners (B, N): of each position of x the position of y that it pairs with, or -1. A
     position that pairs with another than the reference says costs both. Where the reference is unknown (-100), nothing.
+    `with_f1(F)` has the costs whose least is the highest F1 of pairs, where it has come to F (Parambath et al. 2014).
 
     Args:
         miss: the cost of a pair that is left out.
@@ -31,13 +31,6 @@ class PairErrors(LocalLoss, name="pair-errors"):
     """
 
     over = "pairs"
-
-    def __init__(self, miss: float = 1.0, false_alarm: float = 1.0) -> None:
-        self.miss = check_at_least_zero(miss, "miss")
-        self.false_alarm = check_at_least_zero(false_alarm, "false_alarm")
-
-    def __repr__(self) -> str:
-        return f"PairErrors(miss={self.miss}, false_alarm={self.false_alarm})"
 
     def __call__(self, y: Labels, reference: Labels, lengths: Tensor | Sequence[int] | None = None) -> Tensor:
         answers, own = as_padded(y, "y")
