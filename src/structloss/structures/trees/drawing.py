@@ -24,7 +24,8 @@ def draw_forest(f: Forests, example: int, names: list[list[str]] | None, bold: l
     place: dict[int, tuple[float, float]] = {f.num_items: (0.0, 0.0)}
     for level, cell in enumerate(range(example, len(p.cell_begin) - 1, batch)):
         own = range(p.cell_begin[cell], p.cell_begin[cell + 1])
-        place |= {n: ((i + 1) / (len(own) + 1), float(level)) for i, n in enumerate(own)}
+        # Every other level stands aside, or arcs that pass a level would pass behind its items.
+        place |= {n: ((i + 1 + 0.3 * (level % 2)) / (len(own) + 1), float(level)) for i, n in enumerate(own)}
     widest = max(np.diff(p.cell_begin)[example::batch], default=1)
     figure = Figure(figsize=(2 + 1.2 * widest, 1 + 1.2 * (len(p.cell_begin) - 1) / batch))
     axes: Any = figure.add_axes((0, 0, 1, 1))
