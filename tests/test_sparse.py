@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import structloss as sl
-from structloss.structures.chain import sparse
+from structloss.structures import sparse
 
 
 def by_enumeration(x: Tensor, loss: sl.MachineLoss, reference: list[int]) -> tuple[float, Tensor]:
@@ -345,8 +345,12 @@ def test_what_takes_no_tolerance_says_so() -> None:
         ctc.certified(loss, [[1]], 0.1)
     with pytest.raises(NotImplementedError, match="this CTC is augmented or restricted, but only a plain one"):
         ctc.augment(loss, [[1]]).expected(loss, [[1]], tolerance=0.1)
-    with pytest.raises(NotImplementedError, match="a Chain has its risk exactly; only a CTC takes one"):
-        sl.Risk(loss, tolerance=0.1)(sl.Chain(torch.zeros(1, 3, 3)), [[1]])
+    with pytest.raises(NotImplementedError, match="a SemiMarkov has its risk exactly; only CTC, Chain and Latt"):
+        sl.SemiMarkov(frames=torch.zeros(1, 3, 2)).certified(loss, [[1]], 0.1)
+    with pytest.raises(NotImplementedError, match="this chain is augmented or restricted, but only a plain one"):
+        sl.Chain(torch.zeros(1, 3, 3)).augment(loss, [[1]]).certified(loss, [[1]], 0.1)
+    with pytest.raises(NotImplementedError, match="this lattice is augmented or restricted, but only a plain one"):
+        sl.Lattice.nbest([[[1]]], torch.zeros(1, 1)).given([[1]]).certified(loss, [[1]], 0.1)
     with pytest.raises(NotImplementedError, match=r"tolerance: got 0\.1 in augment, but only an expectation takes one"):
         ctc.augment(loss, [[1]], 1.0, tolerance=0.1)
     for wrong in (-1.0, float("nan"), float("inf"), "0.1"):

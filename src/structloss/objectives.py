@@ -372,10 +372,10 @@ class Risk(Objective, name="risk"):
     Args:
         loss: L.
         temperature: of the distribution that y is drawn from.
-        tolerance: for CTC, `EditDistance` and `WordErrors`: how far a value may be from the exact one, for little more
-            than the CTC loss costs. Each value of the last call is within `error_bound` (B,) of the exact one, and each
-            component of its gradient within error_bound / temperature; with a window the bound is one-sided, and none
-            of the gradient: see `CTC.certified`. 0 is exact.
+        tolerance: how far a value may be from the exact one, for `EditDistance` and `WordErrors` on CTC, where it costs
+            little more than the CTC loss, on chains and on lattices. Each value of the last call is within
+            `error_bound` (B,) of the exact one, and each component of its gradient within error_bound / temperature;
+            with a window the bound is one-sided, and none of the gradient: see `CTC.certified`. 0 is exact.
 
     Example:
         >>> import torch, structloss as sl

@@ -416,7 +416,9 @@ class Structure(ABC):
 
     def certified(self, loss: Loss, reference: Any, tolerance: float) -> Certified:
         """The risk to within a tolerance, at the price of the states that matter, and the bound that was reached."""
-        raise NotImplementedError(f"tolerance: a {type(self).__name__} has its risk exactly; only a CTC takes one")
+        raise NotImplementedError(
+            f"tolerance: a {type(self).__name__} has its risk exactly; only CTC, Chain and Lattice take one"
+        )
 
     def strata(self, loss: Loss, reference: Any, lowest: bool = False) -> Strata:
         """The best output at each value of loss(y, reference), or the one of lowest score; exact.

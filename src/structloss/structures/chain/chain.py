@@ -9,6 +9,9 @@ from torch import Tensor
 
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.references import Labels, as_positions
+from structloss.structures import sparse
+from structloss.structures.certified import Certified
+from structloss.structures.chain import paths
 from structloss.structures.chain.beam import truncated
 from structloss.structures.chain.linear import LinearChain
 from structloss.structures.chain.machines import Augmentation, MachineBatch
@@ -168,6 +171,22 @@ class Chain(LinearChain):
         machine = Augmentation(MachineBatch.of(machines, p.num_positions), scale)
         above = torch.from_numpy(np.minimum(1.0, bounds * (1 + 1e-6)))  # so that float32 does not round it below
         return self._like(p.replace(machine=machine, error_bound=above.to(p.any_potential)))
+
+    def certified(self, loss: Loss, reference: Labels, tolerance: float) -> Certified:
+        """E[loss of what is written] to within a tolerance, and the bound that was reached: see `CTC.certified`.
+
+        Cost: l * K**q, and the machine states that matter at a position and history, times the labels that are likely.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> chain = sl.Chain((9 * torch.eye(3)[[1, 0, 2, 2]])[None])
+            >>> found = chain.certified(sl.EditDistance(window=3), [[1, 0, 2, 1]], tolerance=1e-3)
+            >>> found.value, bool(found.error_bound <= 1e-3)
+            (tensor([1.0004]), True)
+        """
+        p = self._parts
+        loss = sparse.check(loss, tolerance, self._native, p.machine is None, "chain")
+        return paths.certified(p, loss, self._references(reference), self._num_written, tolerance)
 
     @property
     def error_bound(self) -> Tensor:

@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 from structloss.automata import OpenAutomaton
-from structloss.kernels import ctc
+from structloss.kernels import ctc, sparse_ctc
+from structloss.kernels.prices import Prices
 from structloss.kernels.types import Array
+from structloss.kernels.words import WordMachine
 from structloss.kernels.workers import map_in_threads, run
-from structloss.losses import EditDistance, LocalLoss, Loss, MachineLoss, WordErrors
+from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import Labels, String, as_positions
+from structloss.structures import sparse
 from structloss.structures.base import Found
 from structloss.structures.certified import Certified
 from structloss.structures.chain import ctc_maxima, ctc_strings, native_engine
@@ -22,7 +25,6 @@ from structloss.structures.chain.linear import LinearChain
 from structloss.structures.chain.machines import MachineBatch, Source
 from structloss.structures.chain.native_engine import raise_for
 from structloss.structures.chain.parts import Parts
-from structloss.structures.chain.sparse import certified
 from structloss.structures.chain.writers import Collapse
 from structloss.structures.checks import at_least_float32, check_count, check_floating, check_tolerance
 from structloss.structures.derivatives import Solve, known
@@ -218,19 +220,21 @@ class CTC(LinearChain):
             >>> found.value, bool(found.error_bound <= 1e-3)
             (tensor([1.0002]), True)
         """
-        tolerance = check_tolerance(tolerance)
-        if tolerance == 0.0:
-            raise ValueError("tolerance: got 0, but wanted a number above 0; expected() has the risk exactly")
-        if not isinstance(loss, EditDistance | WordErrors) or type(loss) not in (EditDistance, WordErrors):
-            raise NotImplementedError(f"tolerance: got {loss!r}, but only EditDistance and WordErrors take one")
-        if not self._native:
-            raise NotImplementedError("tolerance: the torch engine has the risk exactly; only the native one takes one")
-        if isinstance(loss, EditDistance):
-            _check_certifiable(loss)
         p = self._parts
-        if p.machine is not None or p.pinned is not None or p.unary is None:
-            raise NotImplementedError("tolerance: this CTC is augmented or restricted, but only a plain one takes one")
-        return certified(p.unary, p.lengths.tolist(), self._blank, loss, self._references(reference), tolerance)
+        plain = p.machine is None and p.pinned is None and p.unary is not None
+        loss = sparse.check(loss, tolerance, self._native, plain, "CTC")
+        assert p.unary is not None
+        lengths, blank = p.lengths.tolist(), self._blank
+
+        def walk(
+            scores: Array, b: int, machine: WordMachine, prices: Prices, most: float, limit: int, gradient: Array
+        ) -> tuple[float, float, int, int]:
+            return sparse_ctc.expected(scores[b], lengths[b], blank, machine, prices, most, limit, gradient)
+
+        references = self._references(reference)
+        return sparse.certified(
+            p.unary, range(len(lengths)), lengths, walk, loss, references, self.num_labels, tolerance, self.dtype
+        )
 
     def expected(self, loss: Loss, reference: Any, tolerance: float = 0.0) -> Tensor:
         """E[loss of what is written], exactly. (B,). Cost T * S * C; with a tolerance, the value of `certified`."""
@@ -293,16 +297,6 @@ class CTC(LinearChain):
             return value, [gradient]
 
         return solve
-
-
-def _check_certifiable(loss: EditDistance) -> None:
-    """Raise unless the proof of the bound covers it."""
-    if loss.affine:
-        raise NotImplementedError("tolerance: got gap_open and gap_extend, but wanted insertion and deletion")
-    if loss.threshold is not None:
-        raise NotImplementedError("tolerance: got a threshold, but the risk of what is left out is inf; wanted a cap")
-    if np.min(loss.substitution) < 0:
-        raise NotImplementedError("tolerance: got substitution costs below 0, but wanted costs of at least 0")
 
 
 def _all_known(references: Sequence[String]) -> bool:

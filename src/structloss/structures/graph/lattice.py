@@ -13,11 +13,14 @@ from torch import Tensor
 from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import Labels, as_strings
+from structloss.structures import sparse
 from structloss.structures.base import Computed, Found, NativeEngine, Scored, Strata, times
+from structloss.structures.certified import Certified
 from structloss.structures.checks import check_count, check_scale, check_shape
 from structloss.structures.engine import is_native
 from structloss.structures.graph import native_engine, torch_engine
 from structloss.structures.graph.build import as_arcs, as_final, as_list, as_scores
+from structloss.structures.graph.sparse import certified
 from structloss.structures.graph.strings import best_strings
 from structloss.structures.graph.text import Acceptor, from_fst, read, to_fst
 from structloss.structures.graph.topology import Machines, Topology, Weighted, build
@@ -329,6 +332,22 @@ class Lattice(Scored, Computed):
             tensor([[0, 2]])
         """
         return self.augment(_AGREEMENT, reference, 0.0)
+
+    def certified(self, loss: Loss, reference: Labels, tolerance: float) -> Certified:
+        """E[loss of what a path writes] to within a tolerance, and the bound that was reached: see `CTC.certified`.
+
+        Cost: the arcs, and the machine states that matter at a node times the arcs that are not hardly taken.
+
+        Example:
+            >>> import torch, structloss as sl
+            >>> lattice = sl.Lattice([[[0, 1, 0], [0, 1, 1], [1, 2, 0]]], torch.tensor([3., 0., 0.]))
+            >>> found = lattice.certified(sl.EditDistance(window=3), [[0, 0]], tolerance=1e-3)
+            >>> found.value, bool(found.error_bound <= 1e-3)
+            (tensor([0.0474]), True)
+        """
+        loss = sparse.check(loss, tolerance, is_native(self.device), not self._added, "lattice")
+        strings, t = as_strings(reference, self._batch), self._topology
+        return certified(t, self._final, self._scores, loss, strings, self._num_labels, tolerance, self.dtype)
 
     def _strata(self, loss: Loss, reference: Labels) -> Strata:
         machines = self._machines(loss, reference, absolute=True)
