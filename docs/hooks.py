@@ -38,11 +38,13 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    """Publish the scripts and notebooks of examples/, so that pages may link to them."""
+    """Publish the scripts and notebooks of examples/, so that pages may link to them, and the changelog."""
     for file in sorted((ROOT / "examples").iterdir()):
         if file.suffix in (".py", ".ipynb"):
             files.append(File.generated(config, f"examples/{file.name}", content=file.read_text()))
     files.append(File.generated(config, "playground.html", content=_playground()))
+    changelog = (ROOT / "CHANGELOG.md").read_text().replace("](docs/", "](")
+    files.append(File.generated(config, "changelog.md", content=changelog))
 
 
 def _playground() -> str:
