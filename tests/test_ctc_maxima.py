@@ -94,6 +94,46 @@ def test_middle_sizes_agree_with_the_whole_product(loss: sl.Loss, monkeypatch: p
         assert torch.equal(path, wanted)
 
 
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_best_paths_with_a_loss_are_those_of_enumeration(loss: sl.MachineLoss, kind: str) -> None:
+    """More than there are, too; ties in lexicographic order."""
+    for T, C, blank, scale, k in [(0, 3, 0, 1.0, 2), (1, 3, 2, -1.0, 5), (4, 3, 0, 2.0, 7), (3, 4, 1, -0.5, 40)]:
+        x = frames(kind, T, C).requires_grad_()
+        labels = [c for c in range(C) if c != blank]
+        reference = [labels[i % 2] for i in range(T // 2 + T % 2)]
+        s = sl.CTC(x, blank=blank).augment(loss, [reference], scale)
+        listed = []
+        for y in itertools.product(range(C), repeat=T):
+            value = loss.distance(np.array(collapse(y, blank), np.int64), np.array(reference, np.int64))
+            value = sum(float(x.detach()[0, t, c]) for t, c in enumerate(y)) + scale * value
+            if not math.isnan(value) and abs(value) < math.inf:
+                listed.append((value, list(y)))
+        listed.sort(key=lambda one: (-round(one[0], 9), one[1]))
+        scores, paths = s.topk(k)
+        there = min(k, len(listed))
+        wanted = torch.tensor([value for value, _ in listed[:there]], dtype=torch.float64)
+        close(scores[:there, 0].detach(), wanted, 1e-9)
+        assert scores[there:].isneginf().all()
+        assert (paths[there:] == -1).all()
+        if kind != "huge":
+            assert paths[:there, 0].tolist() == [y for _, y in listed[:there]]
+
+
+@pytest.mark.parametrize("k", [2, 12])
+def test_the_best_paths_of_middle_sizes_agree_with_the_whole_product(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    references, lengths = [[1, 2, 3, 1, 1], [2, 2], []], [14, 9, 3]
+    for sharp, scale in itertools.product((0.5, 2.0, 8.0), (1.0, -1.0, 6.0)):
+        plain = sl.CTC(sharp * torch.randn(3, 14, 5), lengths)
+        for s in (plain.augment(sl.EditDistance(cap=2), references, scale), plain.given(references)):
+            scores, paths = s.topk(k)
+            with monkeypatch.context() as patch:
+                patch.setattr(CTC, "_machines_apart", lambda self: None)
+                wanted, listed = s.topk(k)
+            close(scores, wanted)
+            assert torch.equal(paths, listed)
+
+
 def test_a_search_that_needs_more_room_goes_on() -> None:
     """Flat frames, where nothing can be left out: more pairs than there is room for at first."""
     s = sl.CTC(torch.zeros(1, 60, 12)).augment(sl.EditDistance(cap=3), [[1, 2, 3, 4, 5, 6, 7, 8]], 1.0)

@@ -44,11 +44,12 @@ class CTC(LinearChain):
     exactly, without an n-best list.
 
     With C labels and S states of the loss machine, `log_partition()` of an augmented CTC and `expected()` cost
-    T * S * C in the native engine, as the label before is summed out. `max()` and `argmax()` search: they leave out
-    what is proved not to be best, and find the states of the machine as they come to them, at most T * S * C. Every
-    other operation on an augmented CTC, and the torch engine, walk the whole product, T * S * C * C; so do sums where
-    scale * loss spans more than 200 nats or some string is outside the loss, and maxima with two losses, with the same
-    result. `given(reference).log_partition()` and its `max()` cost T * (2n + 1).
+    T * S * C in the native engine, as the label before is summed out. `max()`, `argmax()` and `topk(k)` search: they
+    leave out what is proved not to be among the best, and find the states of the machine as they come to them, at most
+    T * S * C. Every other operation on an augmented CTC (draws, and `strata` for `SlackHinge`), and the torch engine,
+    walk the whole product, T * S * C * C; so do sums where scale * loss spans more than 200 nats or some string is
+    outside the loss, and maxima with two losses, with the same result. `given(reference).log_partition()` and its
+    `max()` cost T * (2n + 1).
 
     Args:
         log_probs: floating-point (B, T, C). They need not be normalised: log_partition() is what they sum up to.
@@ -139,7 +140,7 @@ class CTC(LinearChain):
         return machine.batch.open_machines(self.num_labels), machine.scale
 
     def _best(self, k: int) -> Found:
-        apart = self._machines_apart() if k == 1 else None
+        apart = self._machines_apart()
         if apart is None and k == 1 and self._parts.machine is None and self._native and not self._opaque:
             return ctc_maxima.best_labels(self._parts.arrays.unary, self.lengths.numpy())
         if apart is None:
@@ -148,6 +149,8 @@ class CTC(LinearChain):
         assert machine is not None
         assert machine.batch.source is not None
         loss, references = machine.batch.source
+        if k > 1:
+            return ctc_maxima.several(scores, lengths, *apart, self._blank, k)
         if isinstance(loss, Agreement) and _all_known(references):
             return ctc_maxima.best_aligned(scores, lengths, references, self._blank)
         return ctc_maxima.best(scores, lengths, *apart, self._blank)

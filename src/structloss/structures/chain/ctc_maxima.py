@@ -12,11 +12,16 @@ from structloss.automata.automaton import SMALLER, TooManyStatesError
 from structloss.automata.open import Floats, Ints
 from structloss.kernels import ctc_max
 from structloss.kernels.ctc_max import Lookup, Open, Trellis
+from structloss.kernels.graph import Graph, Weights
+from structloss.kernels.graph import best as best_paths
 from structloss.kernels.types import Array
 from structloss.kernels.workers import map_in_threads, run
 from structloss.losses.references import String
 from structloss.structures.base import Found
 from structloss.structures.chain.native_engine import raise_for
+from structloss.structures.rows import begins, ranges
+
+_MOST_BELOW = 1e4  # the best path; what is further below is searched without a bar
 
 
 def best_aligned(scores: Array, lengths: Ints, references: Sequence[String], blank: int) -> Found:
@@ -52,13 +57,27 @@ def best(scores: Array, lengths: Ints, machines: Sequence[OpenAutomaton], scale:
         search, result = _Search(frames, C, scale, blank), []
         for b in range(worker, batch, workers):
             with machines[b].held:
-                result.append(search.best(machines[b], scores[b, : lengths[b]], top[b, : lengths[b]], labels[b]))
+                found = search.best(machines[b], scores[b, : lengths[b]], top[b, : lengths[b]], labels[b])
+                result.append(found > -math.inf)
         return result
 
     exists = np.zeros(batch, bool)
     for worker, own in enumerate(map_in_threads(found, range(workers), workers)):
         exists[worker::workers] = own
     return Found(torch.from_numpy(labels)[None], torch.from_numpy(exists)[None])
+
+
+def several(scores: Array, lengths: Ints, machines: Sequence[OpenAutomaton], scale: float, blank: int, k: int) -> Found:
+    """The k best paths (k, B, T) by score + scale * loss, best first, ties in lexicographic order."""
+    (batch, frames, C), rows = scores.shape, []
+    top, labels, status = np.zeros((batch, frames)), np.zeros((batch, frames), np.int64), np.zeros(batch, np.int64)
+    ctc_max.tops(scores, lengths, top, labels, status)
+    raise_for(status)
+    search = _Search(frames, C, scale, blank)
+    for b, length in enumerate(lengths):
+        with machines[b].held:
+            rows.append(search.several(machines[b], scores[b, :length], top[b, :length], labels[b, :length], k))
+    return Found.of(rows, k, frames, torch.device("cpu"))
 
 
 def known(machine: OpenAutomaton) -> Open:
@@ -111,25 +130,79 @@ class _Search:
             slots, slots.copy(), slots.copy(), of_states, of_states.copy(), place, number, place.copy(), number.copy()
         )
 
-    def best(self, machine: OpenAutomaton, scores: Array, top: Array, path: NDArray[np.int64]) -> bool:
-        """path (T,), which is each frame's best label, becomes the best path; whether there is any."""
+    def best(self, machine: OpenAutomaton, scores: Array, top: Array, path: NDArray[np.int64]) -> float:
+        """path (T,), which is each frame's best label, becomes the best path.
+
+        What it is worth above the scores of those labels, -inf where there is none.
+        """
         length, greedy = len(top), path.copy()
         if length and top.min() == -np.inf:
-            return False
+            return -math.inf
         loss = loss_of(machine, greedy, length, self.blank)
         bar = -math.inf if loss == math.inf else self.scale * loss
-        least, most = machine.losses_within(length)
-        guess = True
+        slack, guess = self._slack(machine, top, loss), True
         while True:
-            size = sum(abs(x) for x in (least[0], most[0], loss) if math.isfinite(x)) * abs(self.scale)
-            slack = 1e-15 * (length + 10) * (float(np.abs(top).sum()) + size)
             reached = self._forward(machine, scores, top, np.array([bar]), slack, guess)
             found = ctc_max.best_path(
                 scores, length, self.blank, machine.final, self.scale, self._trellis, self._lookup, path
             )
             if found >= reached - slack or reached == -math.inf:
-                return bool(found > -math.inf)
+                return float(found)
             bar, guess = float(found), False  # a path's own value: what is found now is proved
+
+    def _slack(self, machine: OpenAutomaton, top: Array, loss: float = 0.0) -> float:
+        """What sums of so many scores and losses may be off by."""
+        least, most = machine.losses_within(len(top))
+        size = sum(abs(x) for x in (least[0], most[0], loss) if math.isfinite(x)) * abs(self.scale)
+        return 1e-15 * (len(top) + 10) * (float(np.abs(top).sum()) + size)
+
+    def several(
+        self, machine: OpenAutomaton, scores: Array, top: Array, path: NDArray[np.int64], k: int
+    ) -> list[list[int]]:
+        """The k best paths, best first.
+
+        All paths that come to a bar are kept, so that those found above it are the best. The bar is lowered until there
+        are k, and once more to where the last of them is.
+        """
+        best = self.best(machine, scores, top, path.copy())
+        if best == -math.inf:
+            return []
+        slack, gap = self._slack(machine, top), 1.0
+        bar = best - gap
+        while True:
+            self._forward(machine, scores, top, np.array([bar]), slack, guess=False)
+            paths, worth = self._listed(machine, scores, k)
+            if bar == -math.inf or (len(paths) == k and worth - top.sum() >= bar):
+                return paths
+            gap *= 4
+            bar = worth - float(top.sum()) if len(paths) == k else best - gap if gap < _MOST_BELOW else -math.inf
+
+    def _listed(self, machine: OpenAutomaton, scores: Array, k: int) -> tuple[list[list[int]], float]:
+        """The k best of the paths that were kept, and what the last of them is worth: the trellis is a graph."""
+        length, C, t = len(scores), scores.shape[1], self._trellis
+        begin = t.begin[: length + 2].copy()
+        inner, E = int(begin[length]), int(begin[length + 1])
+        frame, group = np.repeat(np.arange(length), np.diff(begin[: length + 1])), t.group[:inner]
+        counts = np.where(group >= 0, t.arc_begin[group + 1] - t.arc_begin[group], 0)
+        head, arc = np.repeat(np.arange(inner), counts), ranges(t.arc_begin[group], counts)
+        kept = (t.label[arc] == self.blank) | (t.label[arc] != t.last[head])  # another label, or a blank
+        again = np.flatnonzero((group >= 0) & (t.repeat[:inner] >= 0))
+        head = np.concatenate([head[kept], again])
+        label = np.concatenate([t.label[arc[kept]], t.last[again]])
+        order = np.argsort(head * C + label, kind="stable")
+        head, label = head[order], label[order]
+        tail = np.concatenate([t.to[arc[kept]], t.repeat[again]])[order]
+        weight = np.concatenate([t.weight[arc[kept]], np.zeros(len(again))])[order]
+        final = np.full(E, -math.inf)
+        ends = machine.final[t.state[inner:E]]
+        final[inner:] = np.where(np.isinf(ends), -math.inf, self.scale * np.where(np.isinf(ends), 0.0, ends))
+        graph = Graph(begin, begins(np.bincount(head, minlength=E)), tail, np.arange(len(head)))
+        weights = Weights(weight, scores[frame[head], label].astype(np.float64), final)
+        score, via, rank = np.empty((E, k)), np.empty((E, k), np.int64), np.empty((E, k), np.int64)
+        paths, exists = np.full((k, 1, length), -1), np.zeros((k, 1), bool)
+        best_paths(0, 1, graph, weights, score, via, rank, paths, exists)
+        found = [label[row[0]].tolist() for row, there in zip(paths, exists[:, 0], strict=True) if there]
+        return found, float(score[0, len(found) - 1]) if found else -math.inf
 
     def _forward(
         self, machine: OpenAutomaton, scores: Array, top: Array, bar: Array, slack: float, guess: bool
