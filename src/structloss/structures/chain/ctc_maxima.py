@@ -154,7 +154,7 @@ class _Search:
         """What sums of so many scores and losses may be off by."""
         least, most = machine.losses_within(len(top))
         size = sum(abs(x) for x in (least[0], most[0], loss) if math.isfinite(x)) * abs(self.scale)
-        return 1e-15 * (len(top) + 10) * (float(np.abs(top).sum()) + size)
+        return float(1e-15 * (len(top) + 10) * (np.abs(top).sum() + size))
 
     def several(
         self, machine: OpenAutomaton, scores: Array, top: Array, path: NDArray[np.int64], k: int
