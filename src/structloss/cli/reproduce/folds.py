@@ -15,7 +15,7 @@ def folds(panels: Mapping[str, Mapping[str, Sequence[float]]], against: str) -> 
     from matplotlib.figure import Figure
 
     rows = max(map(len, panels.values()))
-    figure = Figure(figsize=(11.5, 1.4 + 0.5 * rows), dpi=130, layout="constrained")
+    figure = Figure(figsize=(11.5, 1.4 + 0.42 * rows), dpi=110, layout="constrained")
     for i, (title, values) in enumerate(panels.items()):
         axes = figure.add_subplot(1, len(panels), i + 1)
         for row, (colour, differences) in enumerate(zip(_colours(len(values)), values.values(), strict=True)):

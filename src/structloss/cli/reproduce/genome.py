@@ -39,7 +39,7 @@ def genome(
 
     The paper leaves open what is predicted: a sequence is chosen among those given (G1, G2), or written (G3 to G5).
     Reports differences on the same folds and their standard errors. Folds stay in the folder, and a run that was ended
-    goes on from there. Some fifteen minutes.
+    goes on from there. Some six minutes.
 
     Example: `structloss reproduce genome --quick --out out/quick`
     """
