@@ -286,6 +286,11 @@ def main() -> None:
     results = {"torch": torch.__version__, "threads": threads, "quick": quick, "ctc": speed}
     results |= {"objectives": objectives, "risk": {"examples, T, C, labels": settings, "n": sizes, "rows": rows}}
     results |= {"certified": sparse.run(quick, seconds, console)}
+    console.print(
+        "Beside these: benchmarks/sparse.py --growth draws how the risk to within a tolerance grows; "
+        "benchmarks/ctc_maxima.py --large has Hinge, DirectLoss and Perceptron; benchmarks/words.py has WordErrors",
+        highlight=False,
+    )
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     temporary = arguments.json.with_suffix(".tmp")
     temporary.write_text(json.dumps(results, indent=1))

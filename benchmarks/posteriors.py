@@ -44,6 +44,13 @@ def sure(B: int, T: int, C: int, n: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(p).log().float().log_softmax(2), torch.from_numpy(references)
 
 
+def flat(B: int, T: int, C: int, n: int) -> tuple[Tensor, Tensor]:
+    """log_probs (B, T, C) that know nothing, of scores drawn from the normal distribution, and references (B, n)."""
+    generator = np.random.default_rng(0)
+    scores = torch.from_numpy(generator.standard_normal((B, T, C))).float()
+    return scores.log_softmax(2), torch.from_numpy(generator.integers(1, C, (B, n)))
+
+
 class Recogniser(nn.Module):
     """A bidirectional LSTM over frames of C features; with many labels, beside a filter of the features themselves."""
 
