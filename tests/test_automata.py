@@ -53,6 +53,9 @@ LOSSES = {
     "edit 1.5 0.7 0.9 threshold 2.2, normalized": sl.EditDistance(1.5, 0.7, 0.9, threshold=2.2, normalize=True),
     "edit window 1": sl.EditDistance(window=1),
     "edit window 2": sl.EditDistance(window=2),
+    "edit window 2, band 1": sl.EditDistance(window=2, band=1),
+    "edit window 3, band 2": sl.EditDistance(window=3, band=2),
+    "edit 1 0 2 window 2.5, band 1": sl.EditDistance(1, 0, 2, window=2.5, band=1),
     "edit 1.5 0.7 0.9 window 1.2": sl.EditDistance(1.5, 0.7, 0.9, window=1.2),
     "edit 1 3 2 window 3": sl.EditDistance(1, 3, 2, window=3),
     "edit window 2, normalized": sl.EditDistance(window=2, normalize=True),
@@ -168,12 +171,36 @@ def test_a_window_is_at_least_the_edit_distance_and_a_wide_one_equals_it() -> No
     assert 0 < differ < 400
 
 
+def test_a_band_keeps_the_machine_of_a_window_small_and_equals_it_where_alignments_stay_near() -> None:
+    generator = np.random.default_rng(0)
+    window, near, wide = (
+        sl.EditDistance(window=3),
+        sl.EditDistance(window=3, band=4),
+        sl.EditDistance(window=3, band=40),
+    )
+    machine = near.automaton(range(13), 40)
+    machine.explore()
+    assert machine.num_states < 13_000
+    for _ in range(200):
+        y, r = (generator.integers(0, 3, generator.integers(0, 9)).tolist() for _ in range(2))
+        exact = sl.EditDistance()([y], [r])
+        assert window([y], [r]) == wide([y], [r])
+        assert exact <= near([y], [r])
+        assert near([y], [r]) == window([y], [r]) or exact > 4
+    far, kept = (sl.EditDistance(window=7, band=band)([list(range(5, 13))], [list(range(13))]) for band in (None, 4))
+    assert kept > far == 5
+
+
 def test_a_small_window_is_a_small_machine_and_a_wrong_one_an_error() -> None:
     generator = np.random.default_rng(0)
     machine = sl.EditDistance(window=1).automaton(generator.integers(0, 40, 13), 40, 20)
     assert machine.sizes.max() < 300
     with pytest.raises(ValueError, match="window: got 3 and cap=5, but wanted one of the two"):
         sl.EditDistance(cap=5, window=3)
+    with pytest.raises(ValueError, match="band: got 2 without a window, but wanted both"):
+        sl.EditDistance(cap=5, band=2)
+    with pytest.raises(ValueError, match="band: got 0, but wanted a whole number of at least 1"):
+        sl.EditDistance(window=3, band=0)
     with pytest.raises(ValueError, match="window: got 0, but wanted a finite number above 0"):
         sl.EditDistance(window=0)
     with pytest.raises(ValueError, match="window: got substitution costs below 0"):

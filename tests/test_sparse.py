@@ -339,6 +339,8 @@ def test_what_takes_no_tolerance_says_so() -> None:
         sl.Risk(sl.Hamming(), tolerance=0.1)(ctc, [[1]])
     with pytest.raises(NotImplementedError, match="only EditDistance and WordErrors take one"):
         ctc.expected(sl.EditDistance() + sl.NGram(2), [[1]], tolerance=0.1)
+    with pytest.raises(NotImplementedError, match="tolerance: got a band"):
+        ctc.certified(sl.EditDistance(window=3, band=2), [[1]], 0.1)
     with pytest.raises(NotImplementedError, match="tolerance: got substitution costs below 0"):
         ctc.certified(sl.EditDistance(-torch.eye(3)), [[1]], 0.1)
     with sl.engine("torch"), pytest.raises(NotImplementedError, match="tolerance: the torch engine"):

@@ -26,6 +26,31 @@ def edit_acceptor(cost: Floats, insertion: float, deletion: float) -> Acceptor:
     )
 
 
+def banded_edit_acceptor(cost: Floats, insertion: float, deletion: float, band: int) -> Acceptor:
+    """The edit distance by alignments that stay near the diagonal.
+
+    A position is (i, j): i labels of the answer were read, at most n being told apart, and j of the reference are
+    behind, j within `band` of i. Positions of one i stand in a row.
+    """
+    n, C = cost.shape
+    places = [(i, j) for i in range(n + 1) for j in range(max(0, i - band), min(n, i + band) + 1)]
+    number = {place: p for p, place in enumerate(places)}
+    built = AcceptorBuilder(len(places), C)
+    built.start[0] = 0.0
+    for p, (i, j) in enumerate(places):
+        if (i, j + 1) in number:
+            built.silent(p, p + 1, deletion)
+        else:
+            built.stop[p] = (n - j) * deletion
+        inserted, paired = (number.get((min(n, i + 1), j + k)) for k in (0, 1))
+        for c in range(C):
+            if inserted is not None:
+                built.move(c, p, inserted, insertion)
+            if paired is not None:
+                built.move(c, p, paired, cost[j, c])
+    return built.build()
+
+
 def smith_waterman_acceptor(cost: Floats, insertion: float, deletion: float) -> Acceptor:
     """The paper's Smith-Waterman transducer against one reference.
 

@@ -169,11 +169,14 @@ def edit_limits(acceptor: Acceptor, insertion: float, deletion: float) -> Limits
     """Those of an edit distance whose costs are not negative, in closed form.
 
     From an earlier position one may delete what lies between; from a later one, insert what the other reads there.
+    Positions of which none leads silently to the other, as with a band, are never those of one state.
     """
     completion, place = np.empty((1, len(acceptor.start))), np.arange(len(acceptor.start))
     subsumption.completions(acceptor, completion[0])
     ahead = place - place[:, None]  # of q, p
-    return _limits(acceptor, completion, place, place, np.where(ahead > 0, ahead * deletion, -ahead * insertion))
+    row = np.cumsum(np.diff(acceptor.silent_start, prepend=-1)[:-1] == 0)
+    bound = np.where(ahead > 0, ahead * deletion, -ahead * insertion)
+    return _limits(acceptor, completion, place, place, np.where(row == row[:, None], bound, math.inf))
 
 
 def open_limits(acceptor: Acceptor) -> Limits:

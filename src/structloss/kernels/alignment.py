@@ -52,7 +52,9 @@ def pair_costs(pairs: Pairs, reference: Ints, label: int, out: Array) -> None:
 
 
 @exact_kernel
-def windowed_cost(y: Ints, reference: Ints, pairs: Pairs, insertion: float, deletion: float, window: float) -> float:
+def windowed_cost(
+    y: Ints, reference: Ints, pairs: Pairs, insertion: float, deletion: float, window: float, band: int
+) -> float:
     """The edit distance of the reference (n, m) and y by rows from which all that is far from the least is forgotten.
 
     row[j] = the least cost of turning reference[:j] into what was read of y, by alignments that never cost `window` or
@@ -61,20 +63,24 @@ def windowed_cost(y: Ints, reference: Ints, pairs: Pairs, insertion: float, dele
         new[j] = min(row[j - 1] + pair[j - 1], row[j] + insertion, new[j - 1] + deletion),
         then new[j] = inf where new[j] >= min(new) + window;
 
-    at the end what is left of the reference is deleted.
+    at the end what is left of the reference is deleted. After i labels there is no row[j] but for j within `band` of i,
+    or of n where that is less.
     """
     n = reference.shape[0]
     row, new, pair = np.empty(n + 1), np.empty(n + 1), np.empty(n)
     for j in range(n + 1):
         row[j] = j * deletion
-        if row[j] >= window - UNIT:
+        if row[j] >= window - UNIT or j > band:
             row[j] = np.inf
     for i in range(y.shape[0]):
         pair_costs(pairs, reference, y[i], pair)
-        new[0] = row[0] + insertion
+        low, high = min(i + 1, n) - band, i + 1 + band
+        new[0] = row[0] + insertion if low <= 0 else np.inf
         least = new[0]
         for j in range(1, n + 1):
             new[j] = min(row[j - 1] + pair[j - 1], row[j] + insertion, new[j - 1] + deletion)
+            if j < low or j > high:
+                new[j] = np.inf
             least = min(least, new[j])
         for j in range(n + 1):
             row[j] = np.inf if new[j] >= least + window - UNIT else new[j]

@@ -50,6 +50,8 @@ def _check_costs(loss: EditDistance) -> None:
         raise NotImplementedError("tolerance: got gap_open and gap_extend, but wanted insertion and deletion")
     if loss.threshold is not None:
         raise NotImplementedError("tolerance: got a threshold, but the risk of what is left out is inf; wanted a cap")
+    if loss.band is not None:
+        raise NotImplementedError("tolerance: got a band, but states are made only where they matter; wanted a window")
     if np.min(loss.substitution) < 0:
         raise NotImplementedError("tolerance: got substitution costs below 0, but wanted costs of at least 0")
 
