@@ -2,18 +2,20 @@
 
     python benchmarks/sparse.py [--quick] [--seconds 3] [--threads 1 2] [--json benchmarks/results/sparse.json]
     python benchmarks/sparse.py --growth [--out docs/images/sparse_growth.png]
+    python benchmarks/sparse.py --graphs
 
 Forward and backward from the log-probabilities, both in turn, the best of many; machines explored before. In one thread
 processor time; in two the clock on the wall, which says little on a machine that has other things to do. The exact
 product runs where it can (sure, cap 3): value and gradient must lie within the bound. --growth measures how time grows
 with frames, labels of a reference, labels that there are, and the cap, on sure and on flat posteriors, and draws it.
+--graphs has chains and a lattice.
 """
 
 import argparse
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +23,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
-from torch.nn.functional import ctc_loss
+from torch.nn.functional import ctc_loss, one_hot
 
 import posteriors
 import structloss as sl
@@ -159,6 +161,67 @@ def measured(
             yield measure(setting, B, seconds, threads)
 
 
+def graphs(seconds: float) -> None:
+    """Chains and a lattice, exactly and to within a tolerance, beside the likelihood: processor time in one thread."""
+    torch.set_num_threads(1)
+    generator, B = torch.Generator().manual_seed(0), 16
+    cap, window, band = sl.EditDistance(cap=5), sl.EditDistance(window=3), sl.EditDistance(window=3, band=4)
+
+    def scored(T: int, K: int) -> tuple[list[list[int]], Tensor]:
+        """References, and scores (B, T, K) that favour them but for a tenth."""
+        labels = torch.randint(0, K, (B, T), generator=generator)
+        wrong = torch.rand(B, T, generator=generator) < 0.1
+        said = torch.where(wrong, torch.randint(0, K, (B, T), generator=generator), labels)
+        scores = torch.randn(B, T, K, generator=generator) + 6 * one_hot(said, K)
+        return labels.tolist(), scores.requires_grad_()
+
+    (labels, scores), transitions = scored(50, 10), torch.randn(10, 10, generator=generator)
+    (states, spelt), emits = scored(13, 40), [[], *([k] for k in range(38)), [3, 7]]
+    (heard, arcs), places = scored(100, 5), range(100)
+    links = [[t, t + 1, int(k)] for t in places for k in torch.randperm(40, generator=generator)[:5]]
+    phones = [[label for k in row for label in emits[k]] for row in states]
+    words = [[links[5 * t + k][2] for t, k in enumerate(row)] for row in heard]
+    cases = {
+        "chain of order 2, T=50, 10 labels": (
+            lambda: sl.Chain.from_emissions(scores, transitions), scores, labels, (cap, None), (cap, 0.1),
+            (window, 0.1),
+        ),
+        "chain that emits, T=13, 40 states": (
+            lambda: sl.Chain(spelt, emits=emits), spelt, phones, (cap, None), (band, None), (window, 0.1),
+            (window, 0.01),
+        ),
+        "lattice, 100 places of 5 arcs": (
+            lambda: sl.Lattice([links] * B, arcs.flatten(), num_labels=40), arcs, words, (cap, None), (window, 0.1),
+            (window, 0.01),
+        ),
+    }  # fmt: skip
+    table = Table("structure", "loss", "tolerance", "risk", "bound", "states", "ms", "ms, likelihood")
+    for name, (make, leaf, references, *wanted) in cases.items():
+
+        def timed(value: Callable[[], Tensor], leaf: Tensor = leaf) -> float:
+            value()  # finds the states of machines
+            best, end = math.inf, time.process_time() + seconds
+            while best == math.inf or time.process_time() < end:
+                start = time.process_time()
+                torch.autograd.grad(value().sum(), leaf)
+                best = min(best, time.process_time() - start)
+            return 1e3 * best
+
+        s = make()
+        likelihood = timed(lambda s=s, r=references: s.log_partition() - s.given(r).log_partition())
+        for loss, tolerance in wanted:
+            shown = repr(loss).partition("deletion=1.0, ")[2].rstrip(")")
+            if tolerance is None:
+                run = lambda s=s, r=references, loss=loss: s.expected(loss, r)  # noqa: E731
+                found = [f"{run().mean():.3f}", "", ""]
+            else:
+                run = lambda s=s, r=references, loss=loss, x=tolerance: s.certified(loss, r, x).value  # noqa: E731
+                one = s.certified(loss, references, tolerance)
+                found = [f"{one.value.mean():.3f}", f"{one.error_bound.max():.2g}", f"{one.active.mean():.1f}"]
+            table.add_row(name, shown, str(tolerance or "exact"), *found, f"{timed(run):.1f}", f"{likelihood:.1f}")
+    Console(width=140).print(table)
+
+
 def draw(path: Path, names: Sequence[str], rows: list[dict[str, object]]) -> None:
     """A panel for each thing that grows: the time for an example, hollow where the bound is above the tolerance."""
     require_matplotlib()
@@ -191,10 +254,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each may run in each setting")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--growth", action="store_true", help="how time grows, in one thread, instead")
+    parser.add_argument("--graphs", action="store_true", help="chains and a lattice instead")
     parser.add_argument("--out", type=Path, default=Path("docs/images/sparse_growth.png"), help="its picture")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/sparse.json"))
     arguments = parser.parse_args()
     seconds = min(arguments.seconds, 0.5) if arguments.quick else arguments.seconds
+    if arguments.graphs:
+        graphs(seconds)
+        return
     threads = [1] if arguments.growth else arguments.threads
     rows = run(arguments.quick, seconds, Console(), threads, arguments.growth)
     if arguments.growth:
