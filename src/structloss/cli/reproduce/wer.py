@@ -32,8 +32,8 @@ def wer(
         Path("data/speech/fsdd")
     ),
     out: Annotated[Path, typer.Option(help="Folder for table, JSON, picture and models.")] = Path("out/wer"),
-    objective: Annotated[str, typer.Option(help="How the exact risk in labels is computed.")] = OBJECTIVE,
-    loss: Annotated[str, typer.Option(help="What the exact risk in labels is of.")] = LOSS,
+    objective: Annotated[str, typer.Option(help="How the risk of all strings in labels is computed.")] = OBJECTIVE,
+    loss: Annotated[str, typer.Option(help="What the risk of all strings in labels is of.")] = LOSS,
     words: Annotated[str, typer.Option(help="What the exact risk in words is of.")] = WORDS,
     seeds: Annotated[int, typer.Option(min=1, help="How many, from --seed on; each keeps other people apart.")] = 3,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; by default one a core.")] = None,
@@ -129,7 +129,7 @@ def _gaps(found: "Study") -> "Grid":
 
 
 def _remarks(found: "Study", versus: "dict[str, tuple[Interval, Interval]]", effort: "Effort") -> list[str]:
-    best = sorted((name for name in versus if "exact" in name), key=lambda name: versus[name][0].value)
+    best = sorted(filter(_of_all, versus), key=lambda name: versus[name][0].value)
     told = [
         f"{name}: WER {versus[name][0]} against CTC trained on for as many updates, CER {versus[name][1]}."
         for name in best
@@ -138,7 +138,7 @@ def _remarks(found: "Study", versus: "dict[str, tuple[Interval, Interval]]", eff
     told.append(
         f"{words} test words. Intervals: paired bootstrap over utterances within each seed, {effort.resamples} "
         "resamples; they say nothing of how other people would differ. Epochs are chosen on dev; every risk has "
-        f"{effort.share:g} times the likelihood beside it. Exact risk: "
+        f"{effort.share:g} times the likelihood beside it. Risk of all strings: "
         + "; ".join(f"in {name}, {one} of {loss}" for name, (one, loss) in effort.exact.items())
         + "."
     )
@@ -152,7 +152,7 @@ def _picture(versus: "dict[str, tuple[Interval, Interval]]") -> bytes:
     axes = figure.add_subplot()
     for place, (name, (one, _)) in enumerate(reversed(versus.items())):
         error = [[one.value - one.low], [one.high - one.value]]
-        colour = plots.COLOURS[1] if "exact" in name else plots.COLOURS[0] if "risk" in name else "#8a8a8a"
+        colour = plots.COLOURS[1] if _of_all(name) else "#8a8a8a" if "CTC" in name else plots.COLOURS[0]
         axes.errorbar(one.value, place, xerr=error, color=colour, marker="o", markersize=7, elinewidth=1.4)
     axes.set_yticks(range(len(versus)), list(versus)[::-1])
     axes.set_ylim(-0.5, len(versus) - 0.5)
@@ -163,6 +163,11 @@ def _picture(versus: "dict[str, tuple[Interval, Interval]]") -> bytes:
     written = BytesIO()
     figure.savefig(written, format="png")
     return written.getvalue()
+
+
+def _of_all(name: str) -> bool:
+    """Whether it is a risk of all strings, and not of a list."""
+    return name.startswith(("exact", "certified"))
 
 
 def _typed(given: dict[str, Any]) -> list[str]:

@@ -76,7 +76,11 @@ class Study:
 def objectives(labels: Sequence[str], effort: Effort) -> dict[str, Objective]:
     """Every way to train on, by its name in the table."""
     likelihood, words, blank = NegativeLogLikelihood(), WordErrors(labels), len(labels)
-    risks = {f"exact risk, {name}": objective_of(*named, labels) for name, named in effort.exact.items()}
+    risks: dict[str, Objective] = {}
+    for name, named in effort.exact.items():
+        risk = objective_of(*named, labels)
+        kind = "certified" if getattr(risk, "tolerance", 0.0) else "exact"
+        risks[f"{kind} risk, {name}"] = risk
     risks |= {f"{k}-best risk, words": ListRisk(words, k, blank) for k in effort.lists}
     risks[f"{effort.drawn} drawn, words"] = ListRisk(words, effort.drawn, blank, "drawn")
     return {ON: likelihood, **{name: risk + effort.share * likelihood for name, risk in risks.items()}}
