@@ -1,7 +1,7 @@
 """Expected edit distances of chains and lattices to within a tolerance: bounds against enumeration and the product."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
@@ -96,9 +96,11 @@ def found_by(case: Case, loss: sl.Loss, reference: list[int], tolerance: float) 
     return found.value[0].detach(), torch.autograd.grad(found.value.sum(), leaf)[0], found.error_bound[0]
 
 
-def check(kind: str, loss: sl.EditDistance | sl.WordErrors, seed: int, cases: int) -> None:
+def check(kinds: Iterable[str], loss: sl.EditDistance | sl.WordErrors, seed: int, cases: int) -> None:
+    """So many cases of each kind, at five tolerances."""
     generator, informative, used = np.random.default_rng(seed), 0, 0
-    for number in range(cases):
+    numbered = list(itertools.product(kinds, range(cases)))
+    for kind, number in numbered:
         case = KINDS[kind](generator, float(generator.uniform(0.5, 6)))
         with torch.no_grad():
             likely = case[2][int(case[3](case[1]).argmax())]
@@ -112,21 +114,20 @@ def check(kind: str, loss: sl.EditDistance | sl.WordErrors, seed: int, cases: in
             assert (gradient - wanted).abs().max() <= bound + 1e-12, told
             used += bool(abs(value - mean) > 1e-7)
         informative += bool(mean > 1e-3 and wanted.abs().max() > 1e-3)
-    assert informative > 0.4 * cases, informative
-    assert used > 0.2 * cases, used  # there was something to certify
+    assert informative > 0.4 * len(numbered), informative
+    assert used > 0.4 * len(numbered), used  # there was something to certify
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_bound_holds_for_value_and_every_gradient_component(kind: str, loss: sl.EditDistance) -> None:
-    check(kind, loss, 0, 12)
+def test_the_bound_holds_for_value_and_every_gradient_component(loss: sl.EditDistance) -> None:
+    check(KINDS, loss, 0, 6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bound_holds_in_thousands_of_cases(kind: str, loss: sl.EditDistance) -> None:
-    check(kind, loss, 1, 60)
+    check([kind], loss, 1, 60)
 
 
 @pytest.mark.parametrize("window", [1, 2])
