@@ -21,7 +21,8 @@ class TooManyStatesError(ValueError):
 
 MAX_STATES = 1_000_000  # unless a loss says otherwise
 SMALLER = (
-    "a cap, which tells losses apart up to so much above the reference's own, makes the machine linear; "
+    "a cap, which tells losses apart up to so much above the reference's own, makes the machine linear; a band does "
+    "beside a window of EditDistance; "
     "augment(..., beam=n) keeps n states a position and bounds the error"
 )
 
