@@ -21,7 +21,17 @@ pytest.importorskip("kaldi_native_fbank", reason="kaldi-native-fbank (the extra 
 
 import structloss as sl
 from structloss.cli import app
-from structloss.reproduce.alignment import SVM, Run, Table, with_gross_errors
+from structloss.reproduce.alignment import (
+    DIRECT,
+    METHODS,
+    OFF_THE_SHELF,
+    SVM,
+    WITHOUT_TIMES,
+    Run,
+    Table,
+    with_gross_errors,
+)
+from structloss.reproduce.finding import Finding
 from structloss.tasks.alignment import audio, transcripts
 from structloss.tasks.alignment.apply import jobs_of
 from structloss.tasks.alignment.classifier import KernelClassifier
@@ -377,6 +387,29 @@ def test_synthetic_speech_end_to_end(tmp_path: Path) -> None:
     result = run("align", "apply", tmp_path / "model", *more)
     assert result.exit_code == 0, result.output
     assert transcripts.read(tmp_path / "one.TextGrid").phones[0] == "sil"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    shutil.which("festival") is None or shutil.which("flite") is None,
+    reason="festival or flite is not installed: apt-get install festival festvox-kallpc16k festvox-us-slt-hts flite",
+)
+def test_the_quick_table_twice(tmp_path: Path) -> None:
+    written = []
+    for _ in range(2):
+        result = run("reproduce", "alignment", "--quick", "--out", tmp_path)
+        assert result.exit_code == 0, result.output
+        written.append(json.loads((tmp_path / "results.json").read_text()))
+    assert written[0] == written[1]
+    assert "classifier:" not in result.output  # the second time nothing is trained
+    finding = Finding.read(tmp_path)
+    assert (tmp_path / "alignment.png").stat().st_size > 0
+    methods = [OFF_THE_SHELF, *METHODS, DIRECT + WITHOUT_TIMES]
+    for grid in finding.grids[:2]:
+        percent = {row[0]: [float(cell) for cell in row[1:]] for row in grid.rows}
+        assert list(percent) == methods
+        assert all(row == sorted(row) and row[1] > 70 for row in percent.values())
+    assert sum("Trained without times" in remark for remark in finding.remarks) == 2
 
 
 @pytest.mark.parametrize(

@@ -124,29 +124,6 @@ def alignment(samples: NDArray[np.float32], rate: int, rows: Mapping[str, Sequen
     return written.getvalue()
 
 
-def tolerances(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], at: Sequence[int]) -> bytes:
-    """A PNG with a panel for each test set: percentages (mean, deviation) of each method at each tolerance, in ms."""
-    require_matplotlib()
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5 * len(panels) + 3, 4.2), dpi=130, layout="constrained")
-    for i, (title, methods) in enumerate(panels.items()):
-        axes = figure.add_subplot(1, len(panels), i + 1)
-        for colour, (name, values) in zip(COLOURS, methods.items(), strict=False):
-            means, deviations = zip(*values, strict=True)
-            label = name if i == 0 else None
-            axes.errorbar(at, means, deviations, color=colour, label=label, marker="o", markersize=4, capsize=3)
-        axes.set_title(title, loc="left")
-        axes.set_xticks(list(at), [f"{tolerance} ms" for tolerance in at])
-        axes.set_ylabel("boundaries within the tolerance (%)")
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside right center", frameon=False)
-    written = BytesIO()
-    figure.savefig(written, format="png")
-    return written.getvalue()
-
-
 def _limits(values: Sequence[float]) -> tuple[float, float]:
     """From just below the lowest value to just above all but the highest twentieth."""
     ordered = sorted(values)
