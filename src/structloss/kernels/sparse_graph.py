@@ -7,7 +7,7 @@ small to keep is sent elsewhere, within the node, so that the structure's own pr
 
 - a small entry to a larger one of its node, for half the width of the interval in which V_x - V_y lies, its middle
   being added (`prices.apart`);
-- along an arc that is hardly taken, all entries as if they were in the largest one's state, for the same.
+- along an arc that an entry hardly takes, as if it were in the state of the largest of its node, for the same.
 
 Each path has a loss L' of its own then, |L - L'| is at most the sum of the prices it paid, and mass times price is the
 mean of that. The gradient in the score of an arc is the covariance of L' with its being taken: docs/guide/sparse.md.
@@ -26,7 +26,7 @@ from structloss.kernels.types import OK, Array, Ints
 from structloss.kernels.words import WordMachine
 
 _NODE, _STATE, _NEXT, _TARGET, _SENT = range(5)  # columns of entries
-_ALPHA, _LOST, _SHIFT, _VALUE = range(4)
+_ALPHA, _LOST, _SHIFT, _VALUE, _PRICE = range(5)  # the last: alpha times the price of going as the largest does
 _TARGETS = 2  # of a node's largest entries, one of which a small one is sent to
 _ENOUGH = 4  # entries in a row for which there was no room: larger ones are not tried
 _FEWEST = 8  # entries that a node keeps at least, whatever the limit is
@@ -40,8 +40,8 @@ class Room(NamedTuple):
     ending: Array  # (N,), the probability of ending in a node
     head: Ints  # (N,), the entry of a node that came last, -1: none; they go on through _NEXT
     sent: Ints  # (N,), the entry that was sent last; they go on through _SENT
-    edge: Ints  # (A,), the first of an arc's edges; of one that is hardly taken, the only one
-    together: Ints  # (A,), 1 where it is the only one
+    edge: Ints  # (A,), the first of an arc's edges, that of all who go as the largest does
+    hardly: Array  # (N,), times an arc's share _PRICE is at most this where an entry goes as the largest does
     label: Ints  # (A,)
 
 
@@ -97,7 +97,7 @@ def expected(
 
     g_scores (n_b,), its gradient, where there is room for it. A node may pay its share of what is left of the
     tolerance, half of that by its mass and half as one of the nodes that are left: one half for entries, the rest for
-    arcs. Time and memory: the arcs, and entries that are kept times the arcs that are not hardly taken.
+    arcs. Time and memory: the entries that are kept times their arcs, little for those that are hardly taken.
     """
     cells = g.cell_begin.shape[0] - 1
     share, ending, head, sent = r.share, r.ending, r.head, r.sent
@@ -118,12 +118,8 @@ def expected(
             for a in range(first, last):
                 r.mass[g.tail[a]] += r.mass[n] * share[a]
     rows = rows_of(m, prices)
-    entries, mass, table, count = (
-        np.zeros((256, 5), np.int64),
-        np.zeros((256, 4)),
-        np.full(1024, -1),
-        np.zeros(1, np.int64),
-    )
+    entries, mass, count = np.zeros((256, 5), np.int64), np.zeros((256, 5)), np.zeros(1, np.int64)
+    table = np.full(1024, -1)
     edges, weight, number = np.zeros((256, 1), np.int64), np.zeros((256, 1)), 0
     arrive(b, 0, 1.0, 0.0, entries, mass, table, head, count)
     spent, value, active = 0.0, 0.0, 0
@@ -167,55 +163,66 @@ def expected(
                     mass[target, _ALPHA] += alpha
                     mass[target, _LOST] += mass[e, _LOST] + alpha * shift
             active += kept
-            # Along arcs that are hardly taken all go as the largest does.
-            top, apiece, lost, here = members[order[size - 1]], 0.0, 0.0, 0.0
-            e = head[n]
+            # Along arcs that they hardly take, entries go as the largest does.
+            top, e = members[order[size - 1]], head[n]
             while e >= 0:
                 if entries[e, _TARGET] == e:
                     up, down = apart(rows, entries[e, _STATE], entries[top, _STATE])
                     mass[e, _SHIFT] = 0.5 * (up - down)
-                    apiece += mass[e, _ALPHA] * (0.5 * (up + down) if e != top else 0.0)
-                    lost += mass[e, _LOST] + mass[e, _ALPHA] * mass[e, _SHIFT]
-                    here += mass[e, _ALPHA]
+                    mass[e, _PRICE] = mass[e, _ALPHA] * 0.5 * (up + down) if e != top else 0.0
                 e = entries[e, _NEXT]
-            hardly = max(0.0, room - paid) / (apiece * (last - first)) if apiece > 0.0 else np.inf
-            edges, weight = (
-                longer(edges, number + kept * (last - first)),
-                longer(weight, number + kept * (last - first)),
-            )
-            entries, mass = (
-                longer(entries, count[0] + kept * (last - first)),
-                longer(mass, count[0] + kept * (last - first)),
-            )
-            if 2 * (count[0] + kept * (last - first)) > table.shape[0]:
+            left, price = max(0.0, room - paid), np.inf
+            r.hardly[n] = 256.0 * left / (kept * (last - first))  # at 1 all would fit
+            while price > left:
+                r.hardly[n] *= 0.25
+                price, e = 0.0, head[n]
+                while e >= 0:
+                    for a in range(first, last if entries[e, _TARGET] == e else first):
+                        own = share[a] * mass[e, _PRICE]
+                        price += own if own <= r.hardly[n] else 0.0
+                    e = entries[e, _NEXT]
+            new = (kept + 1) * (last - first)
+            edges, weight = longer(edges, number + new), longer(weight, number + new)
+            entries, mass = longer(entries, count[0] + new), longer(mass, count[0] + new)
+            if 2 * (count[0] + new) > table.shape[0]:
                 slots = table.shape[0]
-                while slots < 4 * (count[0] + kept * (last - first)):
+                while slots < 4 * (count[0] + new):
                     slots *= 2
                 table = np.full(slots, -1)
                 for e in range(count[0]):
                     table[slot_of(entries[e, _NODE], entries[e, _STATE], entries, table)] = e
             for a in range(first, last):
-                r.edge[a], r.together[a] = number, share[a] <= hardly
+                r.edge[a] = number
                 if share[a] == 0.0:
                     continue
-                e = top if r.together[a] else head[n]
+                number += 1
+                e, alpha, lost = head[n], 0.0, 0.0  # of all who go as the largest does
                 while e >= 0:
                     if entries[e, _TARGET] == e:
-                        to, added, price = follow(m, prices, entries[e, _STATE], r.label[a])
-                        if to < 0:
-                            return 0.0, 0.0, 0, to
-                        alpha, before = mass[e, _ALPHA], mass[e, _LOST]
-                        if r.together[a]:
-                            alpha, before = here, lost
-                        paid += share[a] * alpha * price
-                        edges[number, 0], weight[number, 0] = arrive(
-                            g.tail[a], to, share[a] * alpha, share[a] * (before + alpha * added), entries, mass, table,
-                            head, count,
-                        ), added  # fmt: skip
-                        number += 1
-                    e = -1 if r.together[a] else entries[e, _NEXT]
-                if r.together[a]:
-                    paid += share[a] * apiece
+                        if share[a] * mass[e, _PRICE] <= r.hardly[n]:
+                            paid += share[a] * mass[e, _PRICE]
+                            alpha += mass[e, _ALPHA]
+                            lost += mass[e, _LOST] + mass[e, _ALPHA] * mass[e, _SHIFT]
+                        else:
+                            to, added, price = follow(m, prices, entries[e, _STATE], r.label[a])
+                            if to < 0:
+                                return 0.0, 0.0, 0, to
+                            own = share[a] * mass[e, _ALPHA]
+                            paid += own * price
+                            edges[number, 0], weight[number, 0] = arrive(
+                                g.tail[a], to, own, share[a] * mass[e, _LOST] + own * added, entries, mass, table,
+                                head, count,
+                            ), added  # fmt: skip
+                            number += 1
+                    e = entries[e, _NEXT]
+                to, added, price = follow(m, prices, entries[top, _STATE], r.label[a])
+                if to < 0:
+                    return 0.0, 0.0, 0, to
+                paid += share[a] * alpha * price
+                edges[r.edge[a], 0], weight[r.edge[a], 0] = arrive(
+                    g.tail[a], to, share[a] * alpha, share[a] * (lost + alpha * added), entries, mass, table, head,
+                    count,
+                ), added  # fmt: skip
             spent += paid
     for cell in range(cells - batch + b, -1, -batch):
         for n in range(g.cell_begin[cell], g.cell_begin[cell + 1]):
@@ -229,40 +236,30 @@ def go_back(
     offset: int, g_scores: Array,
 ) -> None:  # fmt: skip
     """V of a node's entries, the mean of what their paths go on to lose; and the gradient in its arcs' scores."""
-    e, here, lost = r.head[n], 0.0, 0.0
+    e, here, end = r.head[n], 0.0, g.arc_begin[n]
+    if e >= 0 and r.mass[n] > 0.0:
+        end = g.arc_begin[n + 1]
     while e >= 0:
         if entries[e, _TARGET] == e:
             mass[e, _VALUE] = r.ending[n] * final[entries[e, _STATE]]
             here += mass[e, _ALPHA]
-            lost += mass[e, _LOST] + mass[e, _ALPHA] * mass[e, _SHIFT]
         e = entries[e, _NEXT]
-    if r.head[n] >= 0 and r.mass[n] > 0.0:
-        part, rest = 0.0, 0.0  # of all the arcs that are hardly taken
-        for a in range(g.arc_begin[n], g.arc_begin[n + 1]):
-            if r.share[a] == 0.0:
-                continue
-            i, taken = r.edge[a], 0.0
-            if r.together[a]:
-                ahead = weight[i, 0] + mass[edges[i, 0], _VALUE]
-                part += r.share[a]
-                rest += r.share[a] * ahead
-                taken = lost + here * ahead
-            else:
-                e = r.head[n]
-                while e >= 0:
-                    if entries[e, _TARGET] == e:
-                        ahead = weight[i, 0] + mass[edges[i, 0], _VALUE]
-                        mass[e, _VALUE] += r.share[a] * ahead
-                        taken += mass[e, _LOST] + mass[e, _ALPHA] * ahead
-                        i += 1
-                    e = entries[e, _NEXT]
-            if g_scores.size:
-                g_scores[g.base[a] - offset] = r.share[a] * (taken - here * mean)
-        e = r.head[n]
+    for a in range(g.arc_begin[n], end):
+        if r.share[a] == 0.0:
+            continue
+        i, taken, e = r.edge[a], 0.0, r.head[n]
+        together = weight[i, 0] + mass[edges[i, 0], _VALUE]
         while e >= 0:
             if entries[e, _TARGET] == e:
-                mass[e, _VALUE] += rest + part * mass[e, _SHIFT]
+                ahead = together + mass[e, _SHIFT]
+                if r.share[a] * mass[e, _PRICE] > r.hardly[n]:
+                    i += 1
+                    ahead = weight[i, 0] + mass[edges[i, 0], _VALUE]
+                mass[e, _VALUE] += r.share[a] * ahead
+                taken += mass[e, _LOST] + mass[e, _ALPHA] * ahead
             e = entries[e, _NEXT]
+        if g_scores.size:
+            g_scores[g.base[a] - offset] = r.share[a] * (taken - here * mean)
     e = r.sent[n]
     while e >= 0:
         mass[e, _VALUE] = mass[e, _SHIFT] + mass[entries[e, _TARGET], _VALUE]

@@ -24,10 +24,10 @@ def certified(
     num_labels: int, tolerance: float, dtype: torch.dtype,
 ) -> Certified:  # fmt: skip
     """E[loss] (B,), its bounds, and how many entries a level were kept, from the scores (sum n_b,) of a topology."""
-    nodes, arcs = (t.num_nodes, t.num_arcs)
+    nodes, arcs = t.num_nodes, t.num_arcs
     room = sparse_graph.Room(
         np.empty(nodes), np.empty(arcs), np.empty(nodes), np.empty(nodes, np.int64), np.empty(nodes, np.int64),
-        np.empty(arcs, np.int64), np.empty(arcs, np.int64), t.label,
+        np.empty(arcs, np.int64), np.empty(nodes), t.label,
     )  # fmt: skip
 
     def walk(
