@@ -15,12 +15,17 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SMALL = {
     "edit_distance_gradients": ["--seconds", "0.05"],
+    "parsers": ["--every", "300", "--epochs", "1", "--seeds", "1"],
     "proteins": ["--epochs", "1"],
     "snakes": ["--epochs", "1", "--images", "20"],
     "scene": ["--epochs", "2", "--seeds", "1", "--pictures", "100"],
 }
 DATA = Path(os.environ.get("STRUCTLOSS_DATA", ROOT.parent / "shared" / "data"))
-NEEDS = {"snakes": DATA / "graphs" / "snakes.npz", "scene": DATA / "graphs" / "scene.npz"}
+NEEDS = {
+    "parsers": DATA / "tagging" / "ud_ewt" / "en_ewt-ud-train.conllu.gz",
+    "snakes": DATA / "graphs" / "snakes.npz",
+    "scene": DATA / "graphs" / "scene.npz",
+}
 PAGES = [ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if "_build" not in p.parts)]
 FENCE = re.compile(r"^( *)```(\S*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 # What is not run: commands, changes, text, and (py) the scripts of the gallery, which are examples.
