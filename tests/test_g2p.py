@@ -101,14 +101,25 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path: Path, content
 
 def test_the_inventory_has_what_letters_write() -> None:
     examples = made(300, 0)
-    found = inventory([(example.x, example.y) for example in examples])
+    found, counts = inventory([(example.x, example.y) for example in examples])
     assert set(found) == {(), ("A",), ("B",), ("S",), ("SH",), ("E",), ("K", "S")}
+    assert {string for _, string in counts} == set(found)
+    letters = sum(len(example.x) for example in examples)
+    assert sum(counts.values()) == pytest.approx(letters, rel=1e-3)  # each writes one string
+
+
+def test_networks_begin_with_what_letters_write_without_context() -> None:
+    """So that they agree on who writes what where letters sound together, as s and h do."""
+    examples = [example for example in made(300, 0) if not set(example.x) & set("she")]
+    torch.manual_seed(0)
+    model = G2P.build(G2P.configure(examples, {**G2P.settings, "networks": 2}))
+    assert predict(model, examples) == [example.y for example in examples]
 
 
 def test_a_long_word_with_few_phones_is_cut_too() -> None:
     """Its probability is 0 in floating point."""
     pairs = [("ab", ("A", "B")), ("ab" * 128, ("A",)), ("a" * 3, tuple("B" * 30))]
-    strings = set(inventory(pairs))
+    strings = set(inventory(pairs)[0])
     assert () in strings
     assert all(cuts._can_write(len(letters), phones, strings) for letters, phones in pairs)
 
@@ -124,7 +135,7 @@ words = st.lists(
 def test_every_word_can_be_written_from_the_inventory(
     pairs: list[tuple[str, tuple[str, ...]]], longest: int, min_count: int
 ) -> None:
-    strings = set(inventory(pairs, longest, min_count, rounds=2))
+    strings = set(inventory(pairs, longest, min_count, rounds=2)[0])
     for letters, phones in pairs:
         sums = {()}
         for _ in letters:
@@ -187,6 +198,13 @@ def test_a_model_learns_the_toy_language_and_comes_back(model: str, order: int, 
     assert [len(row) for row in rows] == [len(example.x) for example in held[:5]]
     silent = next(i for i, example in enumerate(held) if example.source.endswith("e") and len(example.source) > 2)
     assert written_marginals(again, held[silent : silent + 1])[0][-1].startswith("-:")
+
+
+def test_few_words_are_read_more_often_and_in_longer_steps() -> None:
+    few, middle, many, most = (G2P.defaults({**G2P.settings, "words": n}) for n in (10, 800, 8000, 10**6))
+    assert (few.lr, few.epochs) == (0.006, 200)
+    assert (middle.lr, middle.epochs, middle.patience) == (0.006, 60, 40)
+    assert (many.lr, many.epochs) == (most.lr, most.epochs) == (0.002, 30)
 
 
 def learned(examples: list[Example], held: list[Example], epochs: int) -> dict[str, float]:
@@ -294,10 +312,10 @@ def test_networks_are_trained_apart_and_answer_together(kind: str) -> None:
         apart.append(objective(model.structure(batch), references))
     torch.testing.assert_close(together, torch.stack(apart).mean())
     model.networks = networks
-    alone = [network(torch.nn.utils.rnn.pad_sequence(batch, batch_first=True), torch.tensor([len(x) for x in batch]))
-             for network in networks]  # fmt: skip
+    letters = torch.nn.utils.rnn.pad_sequence(batch, batch_first=True)
+    alone = [network(letters, torch.tensor([len(x) for x in batch])) for network in networks]
     lengths = [len(x) - 2 for x in batch]
-    wanted = model.chain(torch.stack(alone).mean(0), lengths).log_partition()
+    wanted = model.chain(torch.stack(alone).mean(0) + model.habits(letters[:, 1:-1]), lengths).log_partition()
     torch.testing.assert_close(model.structure(batch).log_partition(), wanted)
 
 

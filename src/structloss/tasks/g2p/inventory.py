@@ -9,10 +9,15 @@ _PRIOR = 0.05  # of a letter that writes one phone more or fewer than one, befor
 _UNSEEN = 1e-9
 ROUNDS = 4  # of EM
 Word = tuple[Sequence[str], Phones]  # letters and phones
+Counts = dict[tuple[str, Phones], float]  # how often a letter writes a string
 
 
-def inventory(words: Sequence[Word], longest: int = 2, min_count: int = 1, rounds: int = ROUNDS) -> list[Phones]:
+def inventory(
+    words: Sequence[Word], longest: int = 2, min_count: int = 1, rounds: int = ROUNDS
+) -> tuple[list[Phones], Counts]:
     r"""The strings that letters write, most frequent first: a set from which every word can still be written.
+
+    With them, how often each letter writes each of them, on average over all cuts.
 
     A word's phones are cut into one string of 0 to `longest` phones for each letter. EM on
     :math:`p(\text{strings} \mid \text{letters}) = \prod_t p(s_t \mid x_t)`, from uniform cuts on, finds what usually
@@ -22,11 +27,12 @@ def inventory(words: Sequence[Word], longest: int = 2, min_count: int = 1, round
     Cost: letters times phones times `longest` for each word and round.
 
     Example:
-        >>> inventory([("ab", ("A", "B")), ("b", ("B",)), ("abh", ("A", "B"))], min_count=2)
-        [('B',), ('A',), ()]
+        >>> strings, counts = inventory([("ab", ("A", "B")), ("b", ("B",)), ("abh", ("A", "B"))], min_count=2)
+        >>> strings, round(counts["h", ()], 2)
+        ([('B',), ('A',), ()], 1.0)
     """
     spans = [span_of(word, longest) for word in words]
-    probability: dict[tuple[str, Phones], float] = {}
+    probability: Counts = {}
     for _ in range(rounds):
         counts = counted(words, spans, probability)
         totals: dict[str, float] = defaultdict(float)
@@ -42,7 +48,9 @@ def inventory(words: Sequence[Word], longest: int = 2, min_count: int = 1, round
     for (letters, phones), span in zip(words, spans, strict=True):
         if not _can_write(len(letters), phones, kept):
             kept.update(_best(letters, phones, span, probability))
-    return sorted(kept, key=lambda string: (-used[string], string))
+    strings = sorted(kept, key=lambda string: (-used[string], string))
+    counts = counted(words, spans, {key: p for key, p in probability.items() if key[1] in kept})
+    return strings, {key: count for key, count in counts.items() if key[1] in kept}
 
 
 def span_of(word: Word, longest: int) -> int:
@@ -51,11 +59,9 @@ def span_of(word: Word, longest: int) -> int:
     return max(longest, -(-len(phones) // max(1, len(letters))))
 
 
-def counted(
-    words: Sequence[Word], spans: Sequence[int], probability: dict[tuple[str, Phones], float]
-) -> dict[tuple[str, Phones], float]:
+def counted(words: Sequence[Word], spans: Sequence[int], probability: Counts) -> Counts:
     """How often each letter writes each string, on average over all cuts, all words together."""
-    counts: dict[tuple[str, Phones], float] = defaultdict(float)
+    counts: Counts = defaultdict(float)
     for (letters, phones), span in zip(words, spans, strict=True):
         for key, count in _expected(letters, phones, span, probability).items():
             counts[key] += count
@@ -72,7 +78,7 @@ def _cells(letters: Sequence[str], phones: Phones, span: int) -> Iterator[tuple[
 
 
 def _weights(
-    letters: Sequence[str], phones: Phones, span: int, probability: dict[tuple[str, Phones], float]
+    letters: Sequence[str], phones: Phones, span: int, probability: Counts
 ) -> dict[tuple[int, int, int], float]:
     """What each cell is worth; before the first round all the same."""
     if not probability:
@@ -80,9 +86,7 @@ def _weights(
     return {(t, i, j): probability.get((letters[t], phones[i:j]), _UNSEEN) for t, i, j in _cells(letters, phones, span)}
 
 
-def _expected(
-    letters: Sequence[str], phones: Phones, span: int, probability: dict[tuple[str, Phones], float]
-) -> dict[tuple[str, Phones], float]:
+def _expected(letters: Sequence[str], phones: Phones, span: int, probability: Counts) -> Counts:
     """How often each letter writes each string, on average over all cuts of one word: forward-backward.
 
     Nothing of a word so long and so improbable that its probability is 0 in floating point.
@@ -96,7 +100,7 @@ def _expected(
     for (t, i, j), w in reversed(weights.items()):
         backward[t, i] = backward.get((t, i), 0.0) + w * backward.get((t + 1, j), 0.0)
     total = forward.get(end, 0.0)
-    counts: dict[tuple[str, Phones], float] = defaultdict(float)
+    counts: Counts = defaultdict(float)
     for (t, i, j), w in weights.items():
         share = forward.get((t, i), 0.0) * w * backward.get((t + 1, j), 0.0)
         if share and total:
@@ -104,9 +108,7 @@ def _expected(
     return counts
 
 
-def _best(
-    letters: Sequence[str], phones: Phones, span: int, probability: dict[tuple[str, Phones], float]
-) -> list[Phones]:
+def _best(letters: Sequence[str], phones: Phones, span: int, probability: Counts) -> list[Phones]:
     """The strings of the most probable cut."""
     value: dict[tuple[int, int], float] = {(0, 0): 0.0}
     begin: dict[tuple[int, int], int] = {}

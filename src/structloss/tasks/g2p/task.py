@@ -1,5 +1,7 @@
 """Letters to sounds: an encoder over letters, and a chain of one state a letter that writes no, one or more phones."""
 
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 from structloss.losses import EditDistance
 from structloss.structures import Chain, ChainLayer
 from structloss.tasks.g2p import pronunciations
-from structloss.tasks.g2p.inventory import inventory
+from structloss.tasks.g2p.inventory import Counts, Phones, inventory
 from structloss.tasks.g2p.network import HEADS, Network
 from structloss.tasks.g2p.spelling import LONGEST, SPELLINGS, choose, spelled
 from structloss.training.task import DataError, Defaults, Example, FileTask, TaskModel, check_settings
@@ -19,6 +21,8 @@ MODELS = ("bilstm", "transformer")
 _UNKNOWN, _EDGE, _FIRST_LETTER = 0, 1, 2
 LONGEST_WORD = 256  # letters; the transformer numbers their places
 PARTS = 4  # of a letter, at most
+_NEVER = -5.0  # a letter's score for a string that it was not seen to write
+_WORDS = 8000  # that the learning rate is for
 _BATCH, _STEPS = 32, 1500  # words a step, and the steps that a model wants at least
 _EPOCHS = (30, 200)
 _RANGES = {
@@ -32,7 +36,8 @@ class LettersToSounds(TaskModel):
 
     Which letter wrote which phones nobody has said: references are phones, and objectives sum over, or choose among,
     all the paths that write them. Several networks read the letters; each is trained as if it were alone but for the
-    chain's transitions, which they share, and what answers is the mean of their scores: a product of experts.
+    chain's transitions, which they share, and what answers is the mean of their scores: a product of experts. That
+    wants them to agree on who writes what: all begin with what each letter writes without context, its `habits`.
     """
 
     open_labels = True
@@ -45,6 +50,10 @@ class LettersToSounds(TaskModel):
         sizes = len(self._letters) + _FIRST_LETTER, longest, len(emits)
         self.networks = nn.ModuleList(Network(config, *sizes) for _ in range(config["networks"]))
         self.chain = ChainLayer(len(emits), config["order"], emits)
+        habits = torch.full((sizes[0], len(emits)), _NEVER)
+        for letter, string, score in config["habits"]:
+            habits[self._letters[letter], string] = score
+        self.habits = nn.Embedding.from_pretrained(habits, freeze=False)
 
     @property
     def state_names(self) -> list[str]:
@@ -74,7 +83,8 @@ class LettersToSounds(TaskModel):
         """Of each network (n, B, T, K), and the lengths (B,)."""
         lengths = torch.tensor([len(x) for x in encoded])
         letters = nn.utils.rnn.pad_sequence(list(encoded), batch_first=True)
-        return torch.stack([network(letters, lengths) for network in self.networks]), lengths - 2
+        own = torch.stack([network(letters, lengths) for network in self.networks])
+        return own + self.habits(letters[:, 1:-1]), lengths - 2
 
     def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
         return [torch.optim.Adam(self.parameters(), lr, weight_decay=l2 / examples)]
@@ -119,6 +129,7 @@ class G2P(FileTask):
         read = [(example.x, example.y) for example in examples]
         spelling, longest = choose(read, settings["spelling"], settings["longest"])
         words = [(spelled(letters, spelling), phones) for letters, phones in read]
+        strings, counts = inventory(words, longest, settings["min_count"])
         return {
             **settings,
             "words": len(words),
@@ -126,13 +137,16 @@ class G2P(FileTask):
             "longest": longest,
             "labels": sorted({phone for _, phones in words for phone in phones}),
             "letters": sorted({letter for letters, _ in words for letter in letters}),
-            "strings": inventory(words, longest, settings["min_count"]),
+            "strings": strings,
+            "habits": _habits(strings, counts),
         }
 
     def defaults(self, settings: dict[str, Any]) -> Defaults:
-        lr = 0.002 if settings["model"] == "bilstm" else 0.0005
+        fewer = min(3.0, max(1.0, (_WORDS / settings["words"]) ** 0.5))  # few words want longer steps
+        lr = fewer * (0.002 if settings["model"] == "bilstm" else 0.0005)
         epochs = min(_EPOCHS[1], max(_EPOCHS[0], -(-_STEPS * _BATCH // settings["words"])))
-        return Defaults(lr, l2=0.0, epochs=epochs, batch_size=_BATCH, patience=epochs // 3, average=0.999, decays=True)
+        patience = 2 * epochs // 3  # the rate decays, and the last epochs gain
+        return Defaults(lr, l2=0.0, epochs=epochs, batch_size=_BATCH, patience=patience, average=0.999, decays=True)
 
     def build(self, config: dict[str, Any]) -> TaskModel:
         _check(config)
@@ -153,6 +167,15 @@ class G2P(FileTask):
     ) -> Iterable[str]:
         line = pronunciations.written(example.source, prediction)
         return [line if marginals is None else f"{line}\t{' '.join(marginals)}"]
+
+
+def _habits(strings: Sequence[Phones], counts: Counts) -> list[tuple[str, int, float]]:
+    """Of each letter, strings by their numbers, and the logarithm of how often it writes them."""
+    numbers, totals = {string: i for i, string in enumerate(strings)}, defaultdict[str, float](float)
+    for (letter, _), count in counts.items():
+        totals[letter] += count
+    found = [(x, numbers[string], math.log(max(count / totals[x], 1e-9))) for (x, string), count in counts.items()]
+    return sorted((x, string, round(score, 4)) for x, string, score in found if score > _NEVER)
 
 
 def _check(settings: dict[str, Any]) -> None:
