@@ -155,7 +155,7 @@ def _grid(results: "Results", name: str, seeds: int) -> "Grid":
     for method, runs in results.rows[name].items():
         cells = [results.summary(name, method, tolerance) for tolerance in TOLERANCES]
         rows.append([method, *(f"{m:.2f} ± {d:.2f}" if len(runs) > 1 else f"{m:.2f}" for m, d in cells)])
-    caption = f"Boundaries placed right, {name} (percent of {results.boundaries[name]}; seeds: {seeds})"
+    caption = f"Boundaries placed right, {name} (percent of {sum(results.boundaries[name])}; seeds: {seeds})"
     return Grid(caption, ["trained by", *(f"within {tolerance} ms" for tolerance in TOLERANCES)], rows)
 
 
