@@ -1,5 +1,6 @@
 """Fixtures for all tests, and the parameters of the inherited suite."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,9 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = Path(kernels.__file__).parent
     newest = max(source.stat().st_mtime for source in folder.glob("*.py"))
     for cached in folder.parent.rglob("*.nb[ic]"):
-        if cached.stat().st_mtime < newest:
-            cached.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another session drops them too
+            if cached.stat().st_mtime < newest:
+                cached.unlink()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

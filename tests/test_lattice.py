@@ -296,7 +296,7 @@ class TestAugmentedLattice:
         lattice, loss = case.structure(), sl.EditDistance()
         twice = lattice.augment(loss, case.partial, 0.5).augment(loss, case.partial, 0.25)
         close(twice.log_partition(), lattice.augment(loss, case.partial, 0.75).log_partition())
-        assert len(twice._parts.topology.machines) == 1
+        assert len(twice._parts.packing.machines) == 1
         close(twice.augment(loss, case.partial, -0.75).log_partition(), lattice.log_partition())
 
     def test_what_a_machine_has_outside_is_forbidden_whatever_the_scale(self, engine: str) -> None:
@@ -331,8 +331,8 @@ class TestAugmentedLattice:
         lattice, loss = case.structure(), sl.EditDistance(cap=2)
         first = lattice.augment(loss, case.partial)
         again = lattice.with_scores(torch.zeros_like(lattice.scores)).augment(loss, case.partial, -3.0)
-        assert first._parts.topology is again._parts.topology
-        assert lattice.given(case.partial)._parts.topology is lattice.given(case.partial)._parts.topology
+        assert first._parts.packing is again._parts.packing
+        assert lattice.given(case.partial)._parts.packing is lattice.given(case.partial)._parts.packing
 
     def test_the_torch_engine_runs_no_kernel_on_a_path(self, monkeypatch) -> None:
         case = TestLattice().make("both augmented", "plain")
@@ -703,7 +703,7 @@ ERRORS: dict[str, tuple[type[Exception], str, Callable[[], object]]] = {
     ),
     "a path with a gap": (
         ValueError,
-        r"y: \[-1, 0\] is no path of example 1, from position 1 on",
+        r"y: \[-1, 0\] is no path of example 1, from position 0 on",
         lambda: LATTICE.score(torch.tensor([[0, 1], [-1, 0]])),
     ),
     "a path without end": (
@@ -734,7 +734,7 @@ ERRORS: dict[str, tuple[type[Exception], str, Callable[[], object]]] = {
     "a loss that is none": (TypeError, "loss: got 3.*a Lattice can carry", lambda: LATTICE.augment(3, [[], []])),
     "a lattice of other arcs": (
         ValueError,
-        r"other: got Lattice.*wanted the arcs and final states",
+        r"other: got Lattice.*wanted the arcs and ends",
         lambda: LATTICE.kl(Lattice(ARCS, SCORES, [[1, 2], [1]])),
     ),
     "a chain": (TypeError, "other: got Chain", lambda: LATTICE.expectation(sl.Chain(torch.zeros(2, 2, 3)))),

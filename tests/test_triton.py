@@ -36,10 +36,7 @@ def engines_of(operation, structure: sl.Structure) -> set[str]:
     def profile(frame, event: str, _) -> None:
         name = Path(frame.f_code.co_filename).stem
         if event == "call" and name.endswith("_engine"):
-            # That of forests has the kernels of all engines in one file.
-            called = frame.f_code.co_name in ("_run", "_solve", "solve") if name == "forest_engine" else True
-            if called:
-                seen.add(name.removesuffix("_engine").replace("forest", "native"))
+            seen.add(name.removesuffix("_engine"))
 
     sys.setprofile(profile)
     try:

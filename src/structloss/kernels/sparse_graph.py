@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from structloss.kernels.compile import helper, kernel
-from structloss.kernels.graph import Graph, Weights, fill_shares
+from structloss.kernels.forest import Packed, Weights, fill_shares
 from structloss.kernels.prices import Prices, apart, found, rows_of
 from structloss.kernels.sparse import FULL
 from structloss.kernels.tables import longer
@@ -35,9 +35,10 @@ _FEWEST = 8  # entries that a node keeps at least, whatever the limit is
 class Room(NamedTuple):
     """Of a batch of graphs, to work in: of nodes (N,), of arcs (A,)."""
 
-    mass: Array  # (N,), the probability of coming to a node
+    mass: Array  # (N + 1,), the probability of coming to a node
     share: Array  # (A,)
     ending: Array  # (N,), the probability of ending in a node
+    begin: Ints  # (N,), the first of its arcs that does not end there
     head: Ints  # (N,), the entry of a node that came last, -1: none; they go on through _NEXT
     sent: Ints  # (N,), the entry that was sent last; they go on through _SENT
     edge: Ints  # (A,), the first of an arc's edges, that of all who go as the largest does
@@ -90,7 +91,7 @@ def follow(m: WordMachine, prices: Prices, state: int, label: int) -> tuple[int,
 
 @kernel
 def expected(
-    b: int, batch: int, g: Graph, w: Weights, r: Room, m: WordMachine, prices: Prices, tolerance: float, limit: int,
+    b: int, batch: int, g: Packed, w: Weights, r: Room, m: WordMachine, prices: Prices, tolerance: float, limit: int,
     offset: int, g_scores: Array,
 ) -> tuple[float, float, int, int]:  # fmt: skip
     """E[loss] of example b, the bound of its error, the entries kept in all, and a status.
@@ -100,23 +101,26 @@ def expected(
     arcs. Time and memory: the entries that are kept times their arcs, little for those that are hardly taken.
     """
     cells = g.cell_begin.shape[0] - 1
-    share, ending, head, sent = r.share, r.ending, r.head, r.sent
-    fill_shares(g, w, b, batch, r.mass, share, ending)
+    share, ending, head, sent, none = r.share, r.ending, r.head, r.sent, r.head.shape[0]
+    fill_shares(g, w, b, batch, r.mass, share)
     if r.mass[b] == -np.inf:
         return 0.0, 0.0, 0, OK
     total, nodes = 0.0, 0
     for cell in range(b, cells, batch):
         for n in range(g.cell_begin[cell], g.cell_begin[cell + 1]):
-            r.mass[n], head[n], sent[n] = 0.0, -1, -1
+            r.mass[n], head[n], sent[n], r.begin[n], ending[n] = 0.0, -1, -1, g.arc_begin[n], 0.0
+            if r.begin[n] < g.arc_begin[n + 1] and g.tails[0, r.begin[n]] == none:
+                ending[n] = share[r.begin[n]]
+                r.begin[n] += 1
     r.mass[b] = 1.0
     for cell in range(b, cells, batch):
         for n in range(g.cell_begin[cell], g.cell_begin[cell + 1]):
-            first, last = g.arc_begin[n], g.arc_begin[n + 1]
+            first, last = r.begin[n], g.arc_begin[n + 1]
             if r.mass[n] > 0.0 and last > first:
                 total += r.mass[n]
                 nodes += 1
             for a in range(first, last):
-                r.mass[g.tail[a]] += r.mass[n] * share[a]
+                r.mass[g.tails[0, a]] += r.mass[n] * share[a]
     rows = rows_of(m, prices)
     entries, mass, count = np.zeros((256, 5), np.int64), np.zeros((256, 5)), np.zeros(1, np.int64)
     table = np.full(1024, -1)
@@ -126,7 +130,7 @@ def expected(
     for cell in range(b, cells, batch):
         most = max(_FEWEST, limit // max(1, g.cell_begin[cell + 1] - g.cell_begin[cell]))
         for n in range(g.cell_begin[cell], g.cell_begin[cell + 1]):
-            first, last, size, e = g.arc_begin[n], g.arc_begin[n + 1], 0, head[n]
+            first, last, size, e = r.begin[n], g.arc_begin[n + 1], 0, head[n]
             while e >= 0:
                 size += 1
                 value += ending[n] * (mass[e, _LOST] + mass[e, _ALPHA] * m.final[entries[e, _STATE]])
@@ -210,7 +214,7 @@ def expected(
                             own = share[a] * mass[e, _ALPHA]
                             paid += own * price
                             edges[number, 0], weight[number, 0] = arrive(
-                                g.tail[a], to, own, share[a] * mass[e, _LOST] + own * added, entries, mass, table,
+                                g.tails[0, a], to, own, share[a] * mass[e, _LOST] + own * added, entries, mass, table,
                                 head, count,
                             ), added  # fmt: skip
                             number += 1
@@ -220,7 +224,7 @@ def expected(
                     return 0.0, 0.0, 0, to
                 paid += share[a] * alpha * price
                 edges[r.edge[a], 0], weight[r.edge[a], 0] = arrive(
-                    g.tail[a], to, share[a] * alpha, share[a] * (lost + alpha * added), entries, mass, table, head,
+                    g.tails[0, a], to, share[a] * alpha, share[a] * (lost + alpha * added), entries, mass, table, head,
                     count,
                 ), added  # fmt: skip
             spent += paid
@@ -232,11 +236,11 @@ def expected(
 
 @helper
 def go_back(
-    n: int, mean: float, g: Graph, r: Room, entries: Ints, mass: Array, edges: Ints, weight: Array, final: Array,
+    n: int, mean: float, g: Packed, r: Room, entries: Ints, mass: Array, edges: Ints, weight: Array, final: Array,
     offset: int, g_scores: Array,
 ) -> None:  # fmt: skip
     """V of a node's entries, the mean of what their paths go on to lose; and the gradient in its arcs' scores."""
-    e, here, end = r.head[n], 0.0, g.arc_begin[n]
+    e, here, end = r.head[n], 0.0, r.begin[n]
     if e >= 0 and r.mass[n] > 0.0:
         end = g.arc_begin[n + 1]
     while e >= 0:
@@ -244,7 +248,7 @@ def go_back(
             mass[e, _VALUE] = r.ending[n] * final[entries[e, _STATE]]
             here += mass[e, _ALPHA]
         e = entries[e, _NEXT]
-    for a in range(g.arc_begin[n], end):
+    for a in range(r.begin[n], end):
         if r.share[a] == 0.0:
             continue
         i, taken, e = r.edge[a], 0.0, r.head[n]
@@ -259,7 +263,7 @@ def go_back(
                 taken += mass[e, _LOST] + mass[e, _ALPHA] * ahead
             e = entries[e, _NEXT]
         if g_scores.size:
-            g_scores[g.base[a] - offset] = r.share[a] * (taken - here * mean)
+            g_scores[g.number[a] - offset] = r.share[a] * (taken - here * mean)
     e = r.sent[n]
     while e >= 0:
         mass[e, _VALUE] = mass[e, _SHIFT] + mass[entries[e, _TARGET], _VALUE]

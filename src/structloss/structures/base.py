@@ -189,12 +189,7 @@ class Structure(ABC):
         def log_partition(scores: list[Tensor]) -> Tensor:
             return self._with_potentials(tuple(scores))._log_partition()
 
-        return expectation_of(log_partition, self._potentials, other._potentials, self._owner, self._batch)
-
-    @property
-    def _owner(self) -> Tensor | None:
-        """The example of each score of flat potentials; None where each example's own come first, (B, ...)."""
-        return None
+        return expectation_of(log_partition, self._potentials, other._potentials, None, self._batch)
 
     def _sizes(self) -> dict[str, object]:
         """What its `repr` says of it, but for the batch; what structures share that are about the same outputs."""

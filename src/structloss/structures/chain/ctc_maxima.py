@@ -12,8 +12,8 @@ from structloss.automata.automaton import SMALLER, TooManyStatesError
 from structloss.automata.open import Floats, Ints
 from structloss.kernels import ctc_max
 from structloss.kernels.ctc_max import Lookup, Open, Trellis
-from structloss.kernels.graph import Graph, Weights
-from structloss.kernels.graph import best as best_paths
+from structloss.kernels.forest import Packed, Ways, Weights
+from structloss.kernels.forest import best as best_paths
 from structloss.kernels.types import Array
 from structloss.kernels.workers import map_in_threads, run
 from structloss.losses.references import String
@@ -187,21 +187,23 @@ class _Search:
         head, arc = np.repeat(np.arange(inner), counts), ranges(t.arc_begin[group], counts)
         kept = (t.label[arc] == self.blank) | (t.label[arc] != t.last[head])  # another label, or a blank
         again = np.flatnonzero((group >= 0) & (t.repeat[:inner] >= 0))
-        head = np.concatenate([head[kept], again])
-        label = np.concatenate([t.label[arc[kept]], t.last[again]])
-        order = np.argsort(head * C + label, kind="stable")
+        final = machine.final[t.state[inner:E]]
+        ends = np.flatnonzero(final < math.inf)  # by arcs that lead to no node, E
+        head = np.concatenate([head[kept], again, inner + ends])
+        label = np.concatenate([t.label[arc[kept]], t.last[again], np.full(len(ends), -1)])
+        order = np.argsort(head * (C + 1) + label, kind="stable")
         head, label = head[order], label[order]
-        tail = np.concatenate([t.to[arc[kept]], t.repeat[again]])[order]
-        weight = np.concatenate([t.weight[arc[kept]], np.zeros(len(again))])[order]
-        final = np.full(E, -math.inf)
-        ends = machine.final[t.state[inner:E]]
-        final[inner:] = np.where(np.isinf(ends), -math.inf, self.scale * np.where(np.isinf(ends), 0.0, ends))
-        graph = Graph(begin, begins(np.bincount(head, minlength=E)), tail, np.arange(len(head)))
-        weights = Weights(weight, scores[frame[head], label].astype(np.float64), final)
-        score, via, rank = np.empty((E, k)), np.empty((E, k), np.int64), np.empty((E, k), np.int64)
-        paths, exists = np.full((k, 1, length), -1), np.zeros((k, 1), bool)
-        best_paths(0, 1, graph, weights, score, via, rank, paths, exists)
-        found = [label[row[0]].tolist() for row, there in zip(paths, exists[:, 0], strict=True) if there]
+        tail = np.concatenate([t.to[arc[kept]], t.repeat[again], np.full(len(ends), E)])[order]
+        weight = np.concatenate([t.weight[arc[kept]], np.zeros(len(again)), self.scale * final[ends]])[order]
+        own, reads = np.zeros(len(head)), label >= 0
+        own[reads] = scores[frame[head[reads]], label[reads]]
+        number, root = np.arange(len(head)), np.zeros(1, np.int64)
+        graph = Packed(begin, root, begins(np.bincount(head, minlength=E)), tail[None], number, number[:0])
+        score, via, rank = np.empty((E + 1, k)), np.empty((E + 1, k), np.int64), np.empty((E + 1, k, 2), np.int64)
+        score[E], score[E, 0] = -math.inf, 0.0
+        paths, exists = np.full((1, k, 1, length + 1), -1), np.zeros((1, k, 1), bool)
+        best_paths(0, 1, graph, Weights(weight, own), root[None], Ways(score, via, rank), paths, exists)
+        found = [label[row[:-1]].tolist() for row, there in zip(paths[0, :, 0], exists[0, :, 0], strict=True) if there]
         return found, float(score[0, len(found) - 1]) if found else -math.inf
 
     def _forward(

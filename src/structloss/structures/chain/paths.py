@@ -15,15 +15,15 @@ from structloss.structures.chain import torch_engine
 from structloss.structures.chain.parts import Parts
 from structloss.structures.chain.writers import Emits
 from structloss.structures.graph import sparse
+from structloss.structures.graph.packing import Weighted
 from structloss.structures.graph.topology import Topology, build
-from structloss.structures.rows import Floats, Ints
+from structloss.structures.rows import Ints
 
 
 class Paths(NamedTuple):
     """The graphs of a batch of chains: a node is a position and a history."""
 
     topology: Topology
-    final: Floats
     there: Tensor  # (B, n), which arcs of the longest chain each example has
     place: Tensor  # where their scores stand among those of all arcs
 
@@ -37,9 +37,9 @@ def certified(
     rows = torch.cat([p.any_potential.new_zeros(len(p.lengths), 0, dtype=torch.float64), *scores], 1)
     strings = p.writer.strings if isinstance(p.writer, Emits) else tuple((k,) for k in range(p.num_labels))
     graph = _paths(tuple(p.lengths.tolist()), p.num_positions, p.order, strings)
-    own = rows.new_zeros(graph.topology.num_scores).index_copy(0, graph.place, rows[graph.there])
-    dtype = p.any_potential.dtype
-    return sparse.certified(graph.topology, graph.final, own, loss, references, num_labels, tolerance, dtype)
+    own = rows.new_zeros(len(graph.topology.owner)).index_copy(0, graph.place, rows[graph.there])
+    weighted = Weighted(graph.topology, own, np.empty(0))
+    return sparse.certified(weighted, loss, references, num_labels, tolerance, p.any_potential.dtype)
 
 
 @lru_cache(maxsize=4)
@@ -50,11 +50,11 @@ def _paths(lengths: tuple[int, ...], positions: int, order: int, strings: tuple[
     begin = np.cumsum([0, *(min(H, K**t) * K for t in range(positions))])  # where the arcs of a position begin
     arcs = {length: _arcs(length, K, H, strings) for length in set(lengths)}
     ends = {length: dict.fromkeys(range(length * H, length * H + min(H, K**length)), 0.0) for length in arcs}
-    topology, final = build([arcs[length] for length in lengths], [ends[length] for length in lengths])
+    topology, _ = build([arcs[length] for length in lengths], [ends[length] for length in lengths])
     counts = torch.tensor([int(begin[length]) for length in lengths], dtype=torch.int64)
     there = torch.arange(int(begin[-1])) < counts[:, None]
     place = (torch.from_numpy(topology.offset)[:, None] + torch.arange(int(begin[-1])))[there]
-    return Paths(topology, final, there, place)
+    return Paths(topology, there, place)
 
 
 def _arcs(length: int, K: int, H: int, strings: tuple[tuple[int, ...], ...]) -> Ints:

@@ -14,24 +14,24 @@ from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import Labels, as_strings
 from structloss.structures import sparse
-from structloss.structures.base import Computed, Found, NativeEngine, Scored, Strata, times
+from structloss.structures.base import Found, Strata, times
 from structloss.structures.certified import Certified
-from structloss.structures.checks import check_count, check_scale, check_shape
+from structloss.structures.checks import check_count, check_scale
 from structloss.structures.engine import is_native
-from structloss.structures.graph import native_engine, torch_engine
+from structloss.structures.graph.arced import Arced
 from structloss.structures.graph.build import as_arcs, as_final, as_list, as_scores
+from structloss.structures.graph.packing import Weighted
 from structloss.structures.graph.sparse import certified
 from structloss.structures.graph.strings import best_strings
 from structloss.structures.graph.text import Acceptor, from_fst, read, to_fst
-from structloss.structures.graph.topology import Machines, Topology, Weighted, build
+from structloss.structures.graph.topology import END, Machines, Topology, build
 from structloss.structures.rows import Floats
 from structloss.structures.strata import best_at_each
-from structloss.structures.tensors import wide
 
 _AGREEMENT = Agreement()
 
 
-class Lattice(Scored, Computed):
+class Lattice(Arced):
     r"""A batch of acyclic weighted acceptors, each with its own states and arcs.
 
     The outputs are the paths from state 0 to a final state, and
@@ -65,7 +65,9 @@ class Lattice(Scored, Computed):
         tensor([3.2395])
     """
 
-    _made = ("_parts",)
+    _outputs_are = "path", "arcs from state 0, each from where the one before it leads, to a final state"
+    _made = ("_product",)
+    _packing: Topology
 
     def __init__(
         self,
@@ -75,8 +77,8 @@ class Lattice(Scored, Computed):
         num_labels: int | None = None,
     ) -> None:
         rows, self._num_labels = as_arcs(arcs, num_labels)
-        self._topology, self._final = build(rows, as_final(final, rows))
-        self._scores = as_scores(scores, self._topology.sizes)
+        self._packing, self._final = build(rows, as_final(final, rows))
+        self._scores = as_scores(scores, self._packing.sizes)
         self._added: dict[Machines, float] = {}  # what augments it: the machines of the batch, and a scale
 
     @classmethod
@@ -156,117 +158,61 @@ class Lattice(Scored, Computed):
         """
         return to_fst(self._parts, symbols, arc_type)
 
-    def with_scores(self, scores: Tensor | Sequence[Tensor]) -> Self:
-        """The same lattice with other scores for its arcs: nothing is sorted or multiplied again.
-
-        Example:
-            >>> import torch, structloss as sl
-            >>> lattice = sl.Lattice([[[0, 1, 0], [0, 1, 1]]], torch.tensor([0., 1.]))
-            >>> lattice.with_scores(torch.tensor([3., 1.])).decode()
-            [[0]]
-        """
-        return self._with(_scores=as_scores(scores, self._topology.sizes))
-
-    @property
-    def scores(self) -> Tensor:
-        """Those of the arcs of all examples in order, (sum of n_b,)."""
-        return self._scores
-
     @property
     def num_labels(self) -> int:
         """How many labels there are, K."""
         return self._num_labels
 
     def _sizes(self) -> dict[str, object]:
-        t = self._topology
-        return {
-            "states": t.num_nodes, "arcs": t.num_arcs, "positions": t.num_levels - 1, "labels": self._num_labels,
-        }  # fmt: skip
+        t, arcs = self._packing, int((self._packing.label != END).sum())
+        return {"states": t.num_items, "arcs": arcs, "positions": t.longest - 1, "labels": self._num_labels}
 
     # --- The template ------------------------------------------------------------------------------------------------
 
-    @property
-    def _batch(self) -> int:
-        return self._topology.batch
-
     def _times(self, factor: float) -> Self:
-        final = np.multiply(self._final, factor, out=self._final.copy(), where=self._final > -np.inf)
         added = {machines: factor * scale for machines, scale in self._added.items()}
-        return self._with(_scores=times(self._scores, factor), _final=final, _added=added)
+        return self._with(_scores=times(self._scores, factor), _final=factor * self._final, _added=added)
 
     @property
-    def _engine(self) -> NativeEngine[Weighted]:
-        return native_engine if is_native(self.device) else torch_engine
+    def _parts(self) -> Weighted[Topology]:
+        return self._weighted(*self._product)
 
     @cached_property
-    def _parts(self) -> Weighted:
-        """The product with everything that augments it."""
-        topology = self._topology
+    def _product(self) -> tuple[Topology, Floats]:
+        """With everything that augments it, and what that adds."""
+        topology = self._packing
         for machines in self._added:
             topology = topology.times(machines)
-        return self._on(topology)
+        return topology, self._added_on(topology)
 
-    def _on(self, topology: Topology) -> Weighted:
-        """Its scores on a product with its machines, and perhaps with others."""
-        constant, final = topology.zeros, np.where(topology.ends, self._final[topology.origin], -np.inf)
+    def _weighted(self, topology: Topology, added: Floats) -> Weighted[Topology]:
+        return Weighted(topology, torch.cat([torch.from_numpy(self._final).to(self._scores), self._scores]), added)
+
+    def _added_on(self, topology: Topology) -> Floats:
+        """What its machines add to each arc of a product with them, and perhaps with others, (A,)."""
+        constant = np.zeros(topology.num_arcs if topology.machines else 0)
         for machines, scale in self._added.items():
-            weights, ending = topology.machines[machines]
-            outside = np.isinf(ending)
-            final = np.where(outside, -np.inf, final + scale * np.where(outside, 0.0, ending))
-            if scale != 0.0 and weights.any():
-                constant = constant + scale * weights
-        return Weighted(topology, self._scores, constant, final)
+            weights = topology.machines[machines]
+            outside = np.isinf(weights)
+            constant = np.where(outside, -np.inf, constant + scale * np.where(outside, 0.0, weights))
+        return constant
 
     @property
-    def _offset(self) -> Tensor:
-        """Where the scores of each example begin, (B, 1)."""
-        return torch.from_numpy(self._topology.offset).to(self.device)[:, None]
-
-    def _choices(self, y: Tensor, name: str) -> Tensor:
-        check_shape(y, (self._batch, self._topology.num_levels - 1), name)
-        choices = torch.where(y >= 0, y + self._offset, -1)
-        arcs, ends = self._topology.walk(choices)
-        bad = (ends < 0) | ~torch.from_numpy(self._topology.ends).to(self.device)[ends]
-        bad &= (y >= 0).any(2)  # a row of -1 is also what argmax() gives where there is no output
-        if bad.any():
-            i, b = bad.nonzero()[0].tolist()
-            path, known = y[i, b].tolist(), arcs[i, b].tolist()
-            wrong = next((t for t, y_t in enumerate(path) if y_t >= 0 > known[t]), len(path) - known.count(-1))
-            raise ValueError(
-                f"{name}: {path} is no path of example {b}, from position {wrong} on: wanted "
-                "arcs from state 0, each from where the one before it leads, to a final state, and then -1"
-            )
-        return choices
-
-    def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
-        return torch.where(exists[:, :, None] & (choices >= 0), choices - self._offset, -1)
-
-    def _score(self, choices: Tensor) -> Tensor:
-        w = self._parts
-        arcs, ends = w.topology.walk(choices)
-        constant, final = (wide(torch.from_numpy(x).to(self.device)) for x in (w.constant, w.final))
-        total = torch.where(ends >= 0, final[ends], -math.inf)
-        if w.topology.num_arcs:
-            own = wide(self._scores[choices.clamp(0)]) + constant[arcs.clamp(0)]
-            total = total + torch.where(arcs >= 0, own, 0).sum(2)
-        return torch.where(total > -math.inf, total, -math.inf).to(self.dtype)
+    def _width(self) -> int:
+        return self._packing.longest - 1
 
     def _strings(self, y: Tensor) -> list[list[int]]:
-        choices, t = self._choices(y[None], "y")[0].cpu().numpy(), self._topology
-        labels = np.full(t.num_scores + 1, -1, np.int64)  # the last: after an end
-        labels[t.graph.base] = t.label
-        return [row[row >= 0].tolist() for row in labels[choices]]
-
-    def _check_same(self, other: Self) -> None:
-        if not self._topology.same_paths(other._topology):
-            raise ValueError(f"other: got {other!r}, but wanted the arcs and final states of {self!r}")
+        arcs = self._packing.walk(self._choices(y[None], "y"))[0][0]
+        labels = np.append(self._packing.label, -1)[arcs.cpu().numpy()]
+        return [row[row >= 0].tolist() for row in labels]
 
     def _expectation(self, other: Self) -> Tensor:
-        topology = self._parts.topology
+        topology, added = self._product
         for machines in other._added:
             topology = topology.times(machines, forbid=False)
-        mine = self._parts if topology is self._parts.topology else self._on(topology)
-        return self._engine.expectation(mine, other._on(topology))
+        added = added if topology is self._product[0] else self._added_on(topology)
+        theirs = other._weighted(topology, other._added_on(topology))
+        return self._engine.expectation(self._weighted(topology, added), theirs)
 
     def topk_strings(self, k: int) -> tuple[Tensor, list[list[list[int]]]]:
         """The scores (k, B) of the k best different strings of each example, and these; exact.
@@ -282,7 +228,7 @@ class Lattice(Scored, Computed):
                     [1.]]), [[[7], [2]]])
         """
         check_count(k, "k")
-        found, width = best_strings(self._parts, k), self._topology.num_levels - 1
+        found, width = best_strings(self._parts, k), self._packing.longest
         paths, exists = Found.of([[path for _, path in listed] for listed in found], k, width, self.device)
         scores = torch.where(exists, self._score(paths), -math.inf)
         return scores, [[list(string) for string, _ in listed] for listed in found]
@@ -316,7 +262,7 @@ class Lattice(Scored, Computed):
             raise TypeError(f"loss: got {loss!r}, but wanted a loss that a Lattice can carry, such as EditDistance()")
         strings, K = as_strings(reference, self._batch), self._num_labels
         key = (loss, absolute, K, *((string.tobytes(), string.shape) for string in strings))
-        make = self._topology.recent_machines.get
+        make = self._packing.recent_machines.get
         return make(key, lambda: tuple(loss.open(string, K, absolute) for string in strings))
 
     def given(self, reference: Labels) -> Self:
@@ -346,17 +292,19 @@ class Lattice(Scored, Computed):
             (tensor([0.0474]), True)
         """
         loss = sparse.check(loss, tolerance, is_native(self.device), not self._added, "lattice")
-        strings, t = as_strings(reference, self._batch), self._topology
-        return certified(t, self._final, self._scores, loss, strings, self._num_labels, tolerance, self.dtype)
+        strings, own = as_strings(reference, self._batch), self._weighted(self._packing, np.empty(0))
+        return certified(own, loss, strings, self._num_labels, tolerance, self.dtype)
 
     def _strata(self, loss: Loss, reference: Labels) -> Strata:
         machines = self._machines(loss, reference, absolute=True)
-        w = self._on(self._parts.topology.times(machines))
-        (_, example), (_, losses) = w.topology.level_and_example, w.topology.machines[machines]
-        ends = w.final > -np.inf
+        p = self._product[0].times(machines)
+        w, losses = self._weighted(p, self._added_on(p)), p.machines[machines]
+        ends = p.label == END
+        example = p.level_and_example[1][p.heads]
 
         def best(values: Floats) -> Found:
-            final = np.where(np.abs(losses - values[example]) < 1e-8, w.final, -np.inf)
-            return self._engine.best(w._replace(final=final), 1)
+            wanted = ~ends | (np.abs(losses - values[example]) < 1e-8)
+            return self._engine.best(w._replace(constant=np.where(wanted, w.constant, -np.inf)), 1)
 
-        return best_at_each([losses[ends & (example == b)] for b in range(self._batch)], self._scores, best)
+        possible = ends & (w.constant > -np.inf)
+        return best_at_each([losses[possible & (example == b)] for b in range(self._batch)], self._scores, best)

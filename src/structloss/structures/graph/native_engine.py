@@ -1,4 +1,4 @@
-"""The lattice by compiled kernels: CPU tensors in and out, values and first derivatives."""
+"""Packed forests by compiled kernels: CPU tensors in and out, values and first derivatives."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,63 +7,79 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structloss.kernels import graph
+from structloss.kernels import forest as kernels
 from structloss.kernels.types import Array
 from structloss.kernels.workers import run
 from structloss.structures import derivatives
 from structloss.structures.base import Found
 from structloss.structures.derivatives import Solve, known
-from structloss.structures.graph.topology import Topology, Weighted
+from structloss.structures.graph.packing import Packing, Weighted
+from structloss.structures.rows import Ints
 
 
-def _run(kernel: Callable[..., None], t: Topology, passes: int, *args: Any) -> None:
-    """Run a kernel on the examples of t, in as many threads as `passes` over its arcs are worth."""
-    run(kernel, torch.get_num_threads(), t.batch, passes * (5 * t.num_arcs + 10 * t.num_nodes), t.graph, *args)
+def _run(kernel: Callable[..., None], p: Packing, passes: int, *args: Any) -> None:
+    """Run a kernel on the examples of p, in as many threads as `passes` over its arcs are worth."""
+    run(kernel, torch.get_num_threads(), p.batch, passes * (5 * p.num_arcs + 10 * p.num_items), p.packed, *args)
 
 
-def _room(t: Topology, kind: Any) -> tuple[Array, Array, Array]:
-    """beta (N,), share (A,), ending (N,)."""
-    return np.empty(t.num_nodes, kind), np.empty(t.num_arcs, kind), np.empty(t.num_nodes, kind)
-
-
-def _solve(t: Topology) -> Solve:
-    """log Z of scores (sum n_b,), constant (A,) and final (N,), with the probability of each arc and of each end."""
+def _solve(p: Packing) -> Solve:
+    """log Z of the scores of numbers and the constants of arcs, with how often each is used in the mean."""
 
     def solve(arrays: Sequence[Array | None], wanted: Sequence[bool]) -> tuple[Array, Sequence[Array | None]]:
-        weights, (arcs, _, ends) = graph.Weights._make(arrays), wanted
-        kind = weights.final.dtype
-        value, of_ends = np.empty(t.batch, kind), np.zeros(t.num_nodes if ends else 0, kind)
-        of_arcs = np.zeros(t.num_scores if arcs or ends else 0, kind)
-        _run(graph.log_partition, t, 3 if arcs or ends else 2, weights, *_room(t, kind), value, of_arcs, of_ends)
-        return value, (of_arcs, None, of_ends)
+        scores, constant = arrays
+        assert scores is not None
+        assert constant is not None
+        kind = np.promote_types(np.promote_types(scores.dtype, constant.dtype), np.float64)
+        value, room = np.empty(p.batch, kind), (np.empty(p.num_items + 1, kind), np.empty(p.num_arcs, kind))
+        gradients = [
+            np.zeros(len(x) if needed else 0, kind) for x, needed in zip((scores, constant), wanted, strict=True)
+        ]
+        weights = kernels.Weights(scores, constant)
+        _run(kernels.log_partition, p, 3 if any(wanted) else 2, weights, *room, value, *gradients)
+        return value, gradients
 
     return solve
 
 
-def log_partition(w: Weighted) -> Tensor:
+def log_partition(w: Weighted[Packing]) -> Tensor:
     """log Z, (B,)."""
-    return known(_solve(w.topology), w.potentials, w.topology.owners)
+    return known(_solve(w.packing), w.potentials, w.owners)
 
 
-def expectation(w: Weighted, f: Weighted) -> Tensor:
-    """E[score of a path under f], the path drawn under w, of one topology. (B,)"""
-    return derivatives.expectation(_solve(w.topology), w.potentials, f.potentials, w.topology.owners)
+def expectation(w: Weighted[Packing], f: Weighted[Packing]) -> Tensor:
+    """E[score under f], of what is drawn under w, of one packing. (B,)"""
+    return derivatives.expectation(_solve(w.packing), w.potentials, f.potentials, w.owners)
 
 
-def best(w: Weighted, k: int) -> Found:
-    """The scores that the k best paths use (k, B, L), -1 after an end, and whether there are so many (k, B)."""
-    t = w.topology
-    score, via, rank = (np.empty((t.num_nodes, k), kind) for kind in (np.float64, np.int64, np.int64))
-    paths, exists = torch.full((k, t.batch, t.num_levels - 1), -1), torch.zeros(k, t.batch, dtype=torch.bool)
-    _run(graph.best, t, k, w.arrays, score, via, rank, paths.numpy(), exists.numpy())
-    return Found(paths, exists)
+def _arrays(w: Weighted[Packing]) -> kernels.Weights:
+    """As searches and draws read them, on the CPU wherever they are."""
+    return kernels.Weights(w.scores.detach().cpu().contiguous().numpy(), w.constant)
 
 
-def draw(w: Weighted, n: int, generator: torch.Generator | None) -> Found:
-    """The scores that n paths use (n, B, L), drawn with probability exp(score) / Z, and whether there is any (B,)."""
-    t = w.topology
-    uniforms = torch.rand((n, t.batch, t.num_levels - 1), generator=generator, dtype=torch.float64)
-    paths, exists = torch.full(uniforms.shape, -1), torch.zeros(t.batch, dtype=torch.bool)
-    room = _room(t, np.float64)
-    _run(graph.sample, t, 2 + n // 4, w.arrays, *room, uniforms.numpy(), paths.numpy(), exists.numpy())
-    return Found(paths, exists)
+def best(w: Weighted[Packing], k: int) -> Found:
+    """The numbers of the k best trees (k, B, L), -1 after the end, and whether there are so many (k, B)."""
+    found = best_from(w, w.packing.packed.root[None], k, w.packing.longest)
+    return Found(found.choices[0], found.exists[0])
+
+
+def best_from(w: Weighted[Packing], roots: Ints, k: int, longest: int) -> Found:
+    """The same of each of the roots (V, B), (V, k, B, L) and (V, k, B), of at most so many arcs."""
+    none = w.packing.num_items
+    score, via, rank = np.empty((none + 1, k)), np.empty((none + 1, k), np.int64), np.empty((none + 1, k, 2), np.int64)
+    score[none], score[none, 0] = -np.inf, 0.0
+    trees = torch.full((len(roots), k, roots.shape[1], longest), -1)
+    exists = torch.zeros(trees.shape[:3], dtype=torch.bool)
+    ways = kernels.Ways(score, via, rank)
+    _run(kernels.best, w.packing, k, _arrays(w), roots, ways, trees.numpy(), exists.numpy())
+    return Found(trees.to(w.scores.device), exists.to(w.scores.device))
+
+
+def draw(w: Weighted[Packing], n: int, generator: torch.Generator | None) -> Found:
+    """The numbers of n trees (n, B, L), drawn with probability exp(score) / Z, and whether there is any (B,)."""
+    p, device = w.packing, w.scores.device
+    shape = (n, p.batch, p.longest)
+    uniforms = torch.rand(shape, generator=generator, dtype=torch.float64, device=device).cpu()
+    trees, exists = torch.full(shape, -1), torch.zeros(p.batch, dtype=torch.bool)
+    room = np.empty(p.num_items + 1), np.empty(p.num_arcs)
+    _run(kernels.sample, p, 2 + n // 4, _arrays(w), *room, uniforms.numpy(), trees.numpy(), exists.numpy())
+    return Found(trees.to(device), exists.to(device))

@@ -9,7 +9,8 @@ import numpy as np
 from structloss.automata import openfst
 from structloss.automata.openfst_text import lines_of, reached
 from structloss.kernels.topological import arrange
-from structloss.structures.graph.topology import Weighted
+from structloss.structures.graph.packing import Weighted
+from structloss.structures.graph.topology import END, Topology
 from structloss.structures.rows import Ints
 from structloss.text import DataError
 
@@ -104,23 +105,20 @@ def _arranged(
     return Acceptor(graph, scores, {number_of[state]: score for state, score in final.items()})
 
 
-def to_fst(lattice: Weighted, symbols: Sequence[str] | None, arc_type: str) -> list[openfst.Fst]:
+def to_fst(lattice: Weighted[Topology], symbols: Sequence[str] | None, arc_type: str) -> list[openfst.Fst]:
     """A pywrapfst object for each example; a cost is minus a score."""
-    topology, final = lattice.topology, lattice.final
-    graph, example = topology.graph, topology.level_and_example[1]
-    scores = lattice.scores.detach().cpu().double().numpy()
-    score, place = scores[graph.base] + lattice.constant, np.empty(topology.num_nodes, np.int64)
+    topology, example = lattice.packing, lattice.packing.level_and_example[1]
+    cost, place = -lattice.of_arcs, np.zeros(topology.num_items + 1, np.int64)
     made = []
     for b in range(topology.batch):
         nodes = np.flatnonzero(example == b)
         place[nodes] = np.arange(len(nodes))  # the start comes first
-        arcs = [
-            (int(place[node]), int(place[graph.tail[a]]), int(topology.label[a]) + 1, -float(score[a]))
-            for node in nodes
-            for a in range(graph.arc_begin[node], graph.arc_begin[node + 1])
-            if score[a] > -np.inf
-        ]
-        ends = {int(place[node]): -float(final[node]) for node in nodes if final[node] > -np.inf}
-        fst = openfst.make(len(nodes), 0, [(p, q, k, k, cost) for p, q, k, cost in arcs], ends, arc_type, symbols)
-        made.append(fst)
+        arcs, ends = [], {}
+        for a in np.flatnonzero((example[topology.heads] == b) & (cost < np.inf)).tolist():
+            head, tail, label = place[topology.heads[a]], place[topology.packed.tails[0, a]], topology.label[a]
+            if label == END:
+                ends[int(head)] = float(cost[a])
+            else:
+                arcs.append((int(head), int(tail), int(label) + 1, int(label) + 1, float(cost[a])))
+        made.append(openfst.make(len(nodes), 0, arcs, ends, arc_type, symbols))
     return made

@@ -1,110 +1,51 @@
 """The graphs of a batch of lattices as arrays: sorted, without what is of no use, and multiplied with loss machines."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from structloss.automata.automaton import TooManyStatesError
 from structloss.automata.open import OpenAutomaton
-from structloss.kernels.graph import Graph, Weights, walk
+from structloss.kernels.forest import Packed
 from structloss.kernels.topological import arrange
-from structloss.kernels.workers import run
+from structloss.structures.graph.packing import Packing, Recent
 from structloss.structures.rows import Floats, Ints, begins, ranges
 
-Bools = NDArray[np.bool_]
 Machines = tuple[OpenAutomaton, ...]  # one for each example
-X = TypeVar("X")
 
 MOST_ARCS = 50_000_000  # of a lattice times its loss machines
-
-
-class Recent(Generic[X]):
-    """The last few things that were asked for. They are not pickled."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._kept: dict[Hashable, X] = {}
-
-    def get(self, key: Hashable, make: Callable[[], X]) -> X:
-        """What is kept under this key, made if it is not."""
-        value = self._kept.pop(key, None)
-        if value is None:
-            value = make()
-        self._kept[key] = value
-        for old in list(self._kept)[: -self._size]:
-            self._kept.pop(old, None)
-        return value
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Recent, (self._size,)
+END = -2  # the label of an arc that ends a path
 
 
 @dataclass(eq=False)
-class Topology:
+class Topology(Packing):
     """The graphs of a batch, or their product with machines: N nodes on D levels, A arcs.
 
-    A node of a product is a node of the lattice and a state of each machine. Nodes and arcs are sorted as
-    `kernels.graph` says, and every one lies on a path from the start of its example to an end (but for a start from
-    which no path ends). A machine is deterministic, so that the paths of a product are those of the lattice.
+    A node of a product is a node of the lattice and a state of each machine. Every node and arc lies on a path from the
+    start of its example, node b, to an end (but for a start from which no path ends). A machine is deterministic, so
+    that the paths of a product are those of the lattice.
     """
 
-    sizes: Ints  # (B,): how many arcs a caller named, each with a score
-    graph: Graph
-    label: Ints  # (A,), -1 for epsilon
-    ends: Bools  # (N,): whether a path may end here
-    origin: Ints  # (N,): the node of the lattice
-    # The weights that machines give arcs (A,) and ends (N,), inf where the machine has the string outside.
-    machines: dict[Machines, tuple[Floats, Floats]] = field(default_factory=dict)
-    recent_products: "Recent[Topology]" = field(default_factory=lambda: Recent(4), repr=False)
-    recent_machines: "Recent[Machines]" = field(default_factory=lambda: Recent(8), repr=False)
-    recent_plans: "Recent[Any]" = field(default_factory=lambda: Recent(2), repr=False)  # of the torch engine, by device
+    label: Ints  # (A,), -1 for epsilon, END
+    # The weights that machines give arcs (A,), inf at an end where the machine has the string outside.
+    machines: dict[Machines, Floats] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        cells, self.batch = len(self.graph.cell_begin) - 1, len(self.sizes)
-        self.num_nodes, self.num_arcs, self.num_scores = len(self.ends), len(self.label), int(self.sizes.sum())
-        self.num_levels = cells // self.batch if self.batch else 1  # D, one more than the longest path has arcs
-        self.offset = np.cumsum(self.sizes) - self.sizes  # (B,), where the scores of each example begin
+    @property
+    def longest(self) -> int:
+        """D: a path has an arc less than it has levels, and the one that ends it."""
+        return (len(self.packed.cell_begin) - 1) // self.batch if self.batch else 1
 
     @cached_property
-    def level_and_example(self) -> tuple[Ints, Ints]:
-        """(N,) each, of the nodes."""
-        counts = np.diff(self.graph.cell_begin)
-        level, example = np.divmod(np.repeat(np.arange(len(counts)), counts), max(1, self.batch))
-        return level, example
+    def recent_products(self) -> Recent["Topology"]:
+        """The last that were made."""
+        return Recent(4)
 
     @cached_property
-    def level_begin(self) -> Ints:
-        """(D + 1,), where the nodes of each level begin."""
-        return np.searchsorted(self.level_and_example[0], np.arange(self.num_levels + 1))
-
-    @cached_property
-    def owners(self) -> tuple[Tensor, None, Tensor]:
-        """The example of each score, of each constant (nobody asks) and of each end."""
-        of_scores, of_ends = np.repeat(np.arange(self.batch), self.sizes), self.level_and_example[1]
-        return torch.from_numpy(of_scores), None, torch.from_numpy(of_ends)
-
-    @cached_property
-    def zeros(self) -> Floats:
-        """(A,)."""
-        return np.zeros(self.num_arcs)
-
-    def same_paths(self, other: "Topology") -> bool:
-        """Whether two lattices (not products) have the same arcs and ends."""
-        mine, theirs = ((*t.graph, t.sizes, t.label, t.ends) for t in (self, other))
-        return self is other or all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
-
-    def walk(self, choices: Tensor) -> tuple[Tensor, Tensor]:
-        """The arcs (n, B, L) of paths that use these scores, -1 after an end; and their ends (n, B), -1: no path."""
-        paths = np.ascontiguousarray(choices.cpu().numpy())
-        arcs, ends = np.full(paths.shape, -1), np.empty(paths.shape[:2], np.int64)
-        run(walk, torch.get_num_threads(), self.batch, 5 * paths.size, self.graph, paths, arcs, ends)
-        return torch.from_numpy(arcs).to(choices.device), torch.from_numpy(ends).to(choices.device)
+    def recent_machines(self) -> Recent[Machines]:
+        """The last that were asked for."""
+        return Recent(8)
 
     def times(self, machines: Machines, forbid: bool = True) -> "Topology":
         """The product with one machine more for each example; `forbid`: without what the machine has outside.
@@ -116,71 +57,57 @@ class Topology:
         return self.recent_products.get((machines, forbid), lambda: _product(self, machines, forbid))
 
 
-class Weighted(NamedTuple):
-    """A topology with its scores: arc a has scores[base[a]] + constant[a], a path that ends in node n final[n]."""
-
-    topology: Topology
-    scores: Tensor  # (sum n_b,)
-    constant: Floats  # (A,)
-    final: Floats  # (N,), -inf where no path ends
-
-    @property
-    def arrays(self) -> Weights:
-        """As the kernels read it (CPU only)."""
-        return Weights(self.scores.detach().contiguous().numpy(), self.constant, self.final)
-
-    @property
-    def potentials(self) -> tuple[Tensor, Tensor, Tensor]:
-        """As derivatives are told (CPU only)."""
-        return self.scores, torch.from_numpy(self.constant), torch.from_numpy(self.final)
-
-
 def build(arcs: Sequence[Ints], final: Sequence[dict[int, float]]) -> tuple[Topology, Floats]:
-    """The sorted graphs of arcs (n_b, 3) with their ends, and the score (N,) of ending in each node.
+    """The sorted graphs of arcs (n_b, 3) with their ends, and the scores of these, in order.
 
     States are numbers of at least 0, as they come. Raises ValueError for a loop.
     """
     begin, sizes, nodes = [0], np.array([len(rows) for rows in arcs], np.int64), 0
-    states, ends, ending = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
+    states, ending = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
     for rows, stops in zip(arcs, final, strict=True):
         named = np.concatenate([[0], rows[:, :2].reshape(-1), np.fromiter(stops, np.int64, len(stops))])
         if named.max() > 2 * len(named):  # far apart: numbered anew
             named = np.unique(named, return_inverse=True)[1]
         states.append(nodes + named[1 : 1 + 2 * len(rows)].reshape(-1, 2))
-        ends.append(nodes + named[1 + 2 * len(rows) :])
-        ending.append(np.fromiter(stops.values(), np.float64, len(stops)))
+        ending.append(nodes + named[1 + 2 * len(rows) :])
         nodes += int(named.max()) + 1
         begin.append(nodes)
     source, target = np.ascontiguousarray(np.concatenate(states).T)
-    depth, score = np.empty(nodes, np.int64), np.full(nodes, -np.inf)
-    score[np.concatenate(ends)] = np.concatenate(ending)
-    loop = arrange(source, target, np.array(begin[:-1], np.int64), score > -np.inf, depth)
+    last, depth = np.concatenate(ending), np.empty(nodes, np.int64)
+    loop = arrange(source, target, np.array(begin[:-1], np.int64), np.isin(np.arange(nodes), last), depth)
     if loop >= 0:
         b = int(np.searchsorted(np.cumsum(sizes), loop, side="right"))
         row = loop - int(sizes[:b].sum())
         raise ValueError(
             f"arcs: example {b} has a loop through its arc {row}, {arcs[b][row].tolist()}, but wanted none"
         )
-    cell = depth * len(arcs) + np.repeat(np.arange(len(arcs)), np.diff(begin))
-    kept = np.flatnonzero(depth >= 0)
-    kept = kept[np.argsort(cell[kept], kind="stable")]
-    cells = (int(depth.max(initial=0)) + 1) * len(arcs)
-    graph, used = _graph(nodes, kept, cell[kept], cells, source, target, np.arange(len(source)))
-    label = np.concatenate([np.zeros(0, np.int64), *(rows[:, 2] for rows in arcs)])[used]
-    return Topology(sizes, graph, label, score[kept] > -np.inf, np.arange(len(kept))), score[kept]
+    example = np.repeat(np.arange(len(arcs)), np.diff(begin))
+    source, target = np.append(last, source), np.append(np.full(len(last), nodes), target)
+    levels = int(depth.max(initial=0)) + 1
+    packed, used = _packed(depth, example, len(arcs), levels, source, target, np.arange(len(source)))
+    label = np.concatenate([np.full(len(last), END), *(rows[:, 2] for rows in arcs)])
+    scores = [np.fromiter(stops.values(), np.float64, len(stops)) for stops in final]
+    ends = np.array([len(stops) for stops in final], np.int64)
+    return Topology(packed, ends, sizes, label[used]), np.concatenate([np.zeros(0), *scores])
 
 
-def _graph(
-    nodes: int, kept: Ints, cell: Ints, cells: int, source: Ints, target: Ints, base: Ints
-) -> tuple[Graph, Ints]:
-    """The graph of those of the nodes that are `kept`, in this order, which fills these cells; and the arcs it has."""
-    number = np.full(nodes, -1, np.int64)
-    number[kept] = np.arange(len(kept))
-    head, tail = number[source], number[target]
+def _packed(
+    level: Ints, example: Ints, batch: int, levels: int, source: Ints, target: Ints, number: Ints
+) -> tuple[Packed, Ints]:
+    """The graph of arcs with these numbers between nodes of these levels, -1 for no use; and the arcs that it has.
+
+    An arc whose target is one more than the last node ends a path.
+    """
+    kept = np.flatnonzero(level >= 0)
+    cell = level[kept] * batch + example[kept]
+    kept, place = kept[np.argsort(cell, kind="stable")], np.full(len(level) + 1, -1, np.int64)
+    place[kept], place[-1] = np.arange(len(kept)), len(kept)
+    head, tail = place[source], place[target]
     used = np.flatnonzero((head >= 0) & (tail >= 0))
     used = used[np.argsort(head[used], kind="stable")]
     arc_begin = begins(np.bincount(head[used], minlength=len(kept)))
-    return Graph(begins(np.bincount(cell, minlength=cells)), arc_begin, tail[used], base[used]), used
+    cell_begin = begins(np.bincount(cell, minlength=levels * batch))
+    return Packed(cell_begin, np.arange(batch), arc_begin, tail[None, used], number[used], number[:0]), used
 
 
 class _Tables:
@@ -226,49 +153,47 @@ class _Tables:
 def _product(parent: Topology, machines: Machines, forbid: bool) -> Topology:
     """See `Topology.times`. The nodes of a level are found when all arcs of the levels before it are."""
     if not parent.batch:
-        added = parent.machines | {machines: (np.zeros(0), np.zeros(0))}
-        return replace(parent, machines=added, recent_products=Recent(4))
-    tables, g, (level, example) = _Tables(machines), parent.graph, parent.level_and_example
-    room = min(max(machine.max_states for machine in machines) + 2, 2**62 // max(1, parent.num_nodes))
-    waiting: list[list[Ints]] = [[] for _ in range(parent.num_levels)]
-    waiting[0].append(np.arange(parent.batch) * room)  # a node n with a state s is n * room + s
+        return replace(parent, machines=parent.machines | {machines: np.zeros(0)})
+    tables, p, (level, example) = _Tables(machines), parent.packed, parent.level_and_example
+    room = min(max(machine.max_states for machine in machines) + 2, 2**62 // (1 + parent.num_items))
+    end = parent.num_items * room  # a node n with a state s is n * room + s
+    waiting: list[list[Ints]] = [[] for _ in range(parent.longest)]
+    waiting[0].append(np.arange(parent.batch) * room)
     found, total = [], 0
-    for d in range(parent.num_levels):
+    for d in range(parent.longest):
         here = np.unique(np.concatenate(waiting[d])) if waiting[d] else np.zeros(0, np.int64)
         waiting[d] = []
         nodes, states = np.divmod(here, room)
-        counts = g.arc_begin[nodes + 1] - g.arc_begin[nodes]
+        counts = p.arc_begin[nodes + 1] - p.arc_begin[nodes]
         total += int(counts.sum())
         if total > MOST_ARCS:
             raise TooManyStatesError(
                 f"augment: the lattice times its loss machines passed {MOST_ARCS} arcs on level {d} of "
-                f"{parent.num_levels}; a cap, which tells losses apart up to so much above the reference's own, makes "
+                f"{parent.longest}; a cap, which tells losses apart up to so much above the reference's own, makes "
                 "it smaller, as does a lattice with fewer arcs"
             )
-        leaving = ranges(g.arc_begin[nodes], counts)
+        leaving = ranges(p.arc_begin[nodes], counts)
         following, weight = tables.follow(
             np.repeat(example[nodes], counts), np.repeat(states, counts), parent.label[leaving]
         )
         if following.max(initial=0) >= room:
             raise TooManyStatesError(f"augment: a loss machine passed {room} states, too many for this lattice")
-        target = g.tail[leaving] * room + following
+        target = p.tails[0, leaving] * room + following
         found.append((here, leaving, target, weight))
-        ahead = np.unique(target)
+        ahead = np.unique(target[target < end])
         for part in np.split(ahead, np.flatnonzero(np.diff(level[ahead // room])) + 1) if len(ahead) else ():
             waiting[level[part[0] // room]].append(part)
     key, arc, target, weight = (np.concatenate(x) for x in zip(*found, strict=True))
     node, state = np.divmod(key, room)
-    final, ends = tables.final(example[node], state), parent.ends[node]
-    if forbid:
-        ends &= final < np.inf
-    counts = g.arc_begin[node + 1] - g.arc_begin[node]
-    source, target, depth = np.repeat(np.arange(len(key)), counts), np.searchsorted(key, target), np.empty_like(key)
-    arrange(source, target, np.arange(parent.batch), ends, depth)
-    kept = np.flatnonzero(depth >= 0)
-    node = node[kept]
-    cell, cells = level[node] * parent.batch + example[node], parent.num_levels * parent.batch
-    graph, used = _graph(len(key), kept, cell, cells, source, target, g.base[arc])
-    arc = arc[used]
-    added = {own: (of_arcs[arc], of_ends[node]) for own, (of_arcs, of_ends) in parent.machines.items()}
-    added[machines] = weight[used], final[kept]
-    return Topology(parent.sizes, graph, parent.label[arc], ends[kept], parent.origin[node], added)
+    source = np.repeat(np.arange(len(key)), p.arc_begin[node + 1] - p.arc_begin[node])
+    ends = parent.label[arc] == END
+    weight[ends] = tables.final(example[node[source[ends]]], state[source[ends]])
+    inside = np.flatnonzero(weight < np.inf) if forbid else np.arange(len(arc))
+    arc, weight, source, target = arc[inside], weight[inside], source[inside], np.searchsorted(key, target[inside])
+    goes_on, may_end, depth = target < len(key), np.zeros(len(key), np.bool_), np.empty_like(key)
+    may_end[source[~goes_on]] = True
+    arrange(source[goes_on], target[goes_on], np.arange(parent.batch), may_end, depth)
+    depth = np.where(depth >= 0, level[node], -1)  # as in the lattice, however long the ways are that are left
+    packed, used = _packed(depth, example[node], parent.batch, parent.longest, source, target, p.number[arc])
+    added = {own: weights[arc[used]] for own, weights in parent.machines.items()} | {machines: weight[used]}
+    return Topology(packed, parent.ends, parent.sizes, parent.label[arc[used]], added)

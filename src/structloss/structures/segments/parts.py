@@ -14,7 +14,7 @@ from structloss.kernels.segments import Segments
 from structloss.losses import MachineLoss
 from structloss.losses.references import String
 from structloss.structures.graph.lattice import Lattice
-from structloss.structures.graph.topology import Recent
+from structloss.structures.graph.packing import Recent
 
 Maybe = Tensor | None
 _POTENTIALS = ("opening", "frames", "durations", "rates", "transitions", "final")

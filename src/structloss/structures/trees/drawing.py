@@ -22,7 +22,7 @@ def draw_forest(f: Forests, example: int, names: list[list[str]] | None, bold: l
             f"draw: example {example} has {f.sizes[example]} arcs, but a picture has room for {_MOST_ARCS}"
         )
     place: dict[int, tuple[float, float]] = {f.num_items: (0.0, 0.0)}
-    for level, cell in enumerate(range(example, len(p.cell_begin) - 1, batch)):
+    for level, cell in enumerate(reversed(range(example, len(p.cell_begin) - 1, batch))):
         own = range(p.cell_begin[cell], p.cell_begin[cell + 1])
         # Every other level stands aside, or arcs that pass a level would pass behind its items.
         place |= {n: ((i + 1 + 0.3 * (level % 2)) / (len(own) + 1), float(level)) for i, n in enumerate(own)}
@@ -39,7 +39,7 @@ def draw_forest(f: Forests, example: int, names: list[list[str]] | None, bold: l
             x, y = x + 0.03 * (i - (end - begin - 1) / 2), y - 0.4
             axes.plot([place[n][0], x], [place[n][1], y], **style)
             axes.plot([x], [y], "o", color=style["color"], markersize=3)
-            for t in p.tails[a]:
+            for t in p.tails[:, a]:
                 if t != f.num_items:
                     axes.plot([x, place[t][0]], [y, place[t][1]], **style)
         text = str(f.names[n]) if names is None else names[example][f.names[n]]

@@ -9,20 +9,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structloss.kernels.forest import first_stray
 from structloss.losses import Loss
 from structloss.losses.references import Labels, as_padded
 from structloss.structures.base import Found, Strata
-from structloss.structures.checks import check_over, check_shape
-from structloss.structures.engine import is_native
+from structloss.structures.checks import check_over
+from structloss.structures.graph import native_engine
+from structloss.structures.graph.arced import Arced
 from structloss.structures.graph.build import as_rows, as_scores
+from structloss.structures.graph.packing import Packing, Weighted
 from structloss.structures.rows import Ints
-from structloss.structures.trees import forest_engine, forest_text
-from structloss.structures.trees.packed import build
+from structloss.structures.trees import forest_text
+from structloss.structures.trees.packed import Forests, build
+from structloss.structures.trees.strata import strata
 from structloss.structures.trees.template import Trees
 
 
-class Forest(Trees):
+class Forest(Arced, Trees):
     r"""A batch of packed forests (hypergraphs), each with items and arcs of its own.
 
     An arc has a head, which is an item, and up to two tails, items too. The outputs are the trees of item 0: an arc of
@@ -55,12 +57,14 @@ class Forest(Trees):
         tensor([0.2689, 0.7311])
     """
 
+    _outputs_are = "tree", "an arc of item 0, each before the trees of its tails"
     _only_native = frozenset(("argmax", "topk", "sample"))
+    _packing: Forests
 
     def __init__(self, arcs: Sequence[Any], scores: Tensor | Sequence[Tensor]) -> None:
         rows = _as_arcs(arcs)
-        self._forests = build(rows)
-        self._scores = as_scores(scores, self._forests.sizes)
+        self._packing = build(rows)
+        self._scores = as_scores(scores, self._packing.sizes)
         self._names: list[list[str]] | None = None
 
     @classmethod
@@ -98,74 +102,26 @@ class Forest(Trees):
         from structloss.structures.trees.drawing import draw_forest
 
         own = (self.argmax()[example] if y is None else y).tolist()
-        return draw_forest(self._forests, example, self._names, [a for a in own if a >= 0], Path(path))
-
-    @property
-    def scores(self) -> Tensor:
-        """Those of the arcs of all examples in order, (sum of n_b,)."""
-        return self._scores
-
-    def with_scores(self, scores: Tensor | Sequence[Tensor]) -> Self:
-        """The same forests with other scores for their arcs: nothing is sorted again."""
-        return self._with(_scores=as_scores(scores, self._forests.sizes))
+        return draw_forest(self._packing, example, self._names, [a for a in own if a >= 0], Path(path))
 
     def _sizes(self) -> dict[str, object]:
-        return {"items": self._forests.num_items, "arcs": len(self._scores)}
+        return {"items": self._packing.num_items, "arcs": len(self._scores)}
 
     # --- The template ------------------------------------------------------------------------------------------------
 
     @property
-    def _batch(self) -> int:
-        return len(self._forests.sizes)
+    def _parts(self) -> Weighted[Packing]:
+        return Weighted(self._packing, self._scores, np.empty(0))
 
     @property
-    def _owner(self) -> Tensor:
-        return self._forests.owner.to(self.device)
-
-    @property
-    def _offset(self) -> Tensor:
-        return torch.from_numpy(self._forests.offset).to(self.device)[:, None]
-
-    def _choices(self, y: Tensor, name: str) -> Tensor:
-        check_shape(y, (self._batch, self._forests.longest), name)
-        choices, f = torch.where(y >= 0, y + self._offset, -1), self._forests
-        row, place = first_stray(f.packed, f.num_items, choices.cpu().numpy())
-        if row >= 0:
-            i, b = divmod(row, self._batch)
-            raise ValueError(
-                f"{name}: {y[i, b].tolist()} is no tree of example {b}, from position {place} on: wanted an arc of "
-                "item 0, each before the trees of its tails, and then -1"
-            )
-        return choices
-
-    def _outputs(self, choices: Tensor, exists: Tensor) -> Tensor:
-        return torch.where(exists[:, :, None] & (choices >= 0), choices - self._offset, -1)
-
-    def _score(self, choices: Tensor) -> Tensor:
-        used = choices >= 0
-        return self._summed(self._scores[choices.clamp(min=0)], used, ~used.any(2))
+    def _width(self) -> int:
+        return self._packing.longest
 
     def _best(self, k: int) -> Found:
-        f = self._forests
-        found = forest_engine.best(f, self._scores.detach(), f.packed.root[None], k, f.longest)
-        return Found(found.choices[0], found.exists[0])
+        return native_engine.best(self._parts, k)
 
     def _draw(self, n: int, generator: torch.Generator | None) -> Found:
-        return forest_engine.draw(self._forests, self._scores, n, generator)
-
-    def _log_partition(self) -> Tensor:
-        return forest_engine.log_partition(self._forests, self._scores, is_native(self.device))
-
-    def _expectation(self, other: Self) -> Tensor:
-        if is_native(self.device):
-            return forest_engine.expectation(self._forests, self._scores, other._scores)
-        return super()._expectation(other)
-
-    def _check_same(self, other: Self) -> None:
-        mine, theirs = ((*s._forests.packed, s._forests.sizes) for s in (self, other))
-        same = all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
-        if self._forests is not other._forests and not same:
-            raise ValueError(f"other: got {other!r}, but wanted the arcs of {self!r}")
+        return native_engine.draw(self._parts, n, generator)
 
     # --- Losses and references ---------------------------------------------------------------------------------------
 
@@ -176,7 +132,7 @@ class Forest(Trees):
             raise ValueError(
                 f"reference: got shape {tuple(arcs.shape)}, but wanted ({self._batch}, U), or lists of arcs"
             )
-        sizes = torch.from_numpy(self._forests.sizes).to(self.device)[:, None]
+        sizes = torch.from_numpy(self._packing.sizes).to(self.device)[:, None]
         if (arcs >= sizes).any():
             b, i = (arcs >= sizes).nonzero()[0].tolist()
             raise ValueError(
@@ -186,11 +142,11 @@ class Forest(Trees):
 
     def _costs(self, loss: Loss, reference: Labels, dtype: torch.dtype) -> Tensor:
         """Of arcs (A,); what every tree costs is added to the arcs of its root."""
-        local, arcs, f = check_over(loss, "brackets", self), self._reference(reference), self._forests
+        local, arcs, f = check_over(loss, "brackets", self), self._reference(reference), self._packing
         costs = local.costs_of(arcs, arcs.new_ones(len(arcs)), 1 + int(f.sizes.max(initial=0)), dtype)[:, 0]
-        owner = self._owner
+        owner = f.owner.to(self.device)
         own = costs[owner, torch.arange(len(owner), device=self.device) - self._offset[owner, 0]]
-        at_root = torch.from_numpy(f.heads == f.packed.root[f.owner.numpy()]).to(self.device)
+        at_root = torch.from_numpy(f.numbered_heads == f.packed.root[f.owner.numpy()]).to(self.device)
         return own + torch.where(at_root, costs[owner, -1], 0)
 
     def given(self, reference: Labels) -> Self:
@@ -198,9 +154,9 @@ class Forest(Trees):
 
         A whole tree leaves that tree only, some of its arcs all trees that could have them.
         """
-        arcs, f = self._reference(reference), self._forests
+        arcs, f = self._reference(reference), self._packing
         number = (arcs + self._offset)[arcs >= 0].cpu()
-        heads = torch.from_numpy(f.heads)
+        heads = torch.from_numpy(f.numbered_heads)
         known = torch.zeros(f.num_items + 1, dtype=torch.bool)
         known[heads[number]] = True
         forbidden = known[heads]
@@ -209,7 +165,7 @@ class Forest(Trees):
 
     def _strata(self, loss: Loss, reference: Labels) -> Strata:
         costs = self._costs(loss, reference, torch.float64).cpu().numpy()
-        return forest_engine.strata(self._forests, self._scores, costs)
+        return strata(self._packing, self._scores, costs)
 
 
 def _as_arcs(arcs: Sequence[Any]) -> list[Ints]:

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from structloss.kernels.forest import Packed, largest
 from structloss.kernels.topological import arrange
+from structloss.structures.graph.packing import Packing
 from structloss.structures.rows import Floats, Ints, begins
 
 _MOST_ARCS = 1_000_000  # of a tree
@@ -17,41 +16,23 @@ _MOST_STRATA = 20_000_000  # arcs of a forest times the values of a loss
 
 
 @dataclass(eq=False)
-class Forests:
-    """The forests of a batch: N items, A arcs; trees have up to L arcs."""
+class Forests(Packing):
+    """The forests of a batch. Their items are sorted by height, so that tails come after heads."""
 
-    packed: Packed
-    sizes: Ints  # (B,): how many arcs each example has
     names: Ints  # (N,): the item's number in the example, as the caller has it
-
-    @property
-    def num_items(self) -> int:
-        """N."""
-        return len(self.packed.arc_begin) - 1
 
     @cached_property
     def longest(self) -> int:
-        """L."""
-        found = int(largest(self.packed, self.num_items, _MOST_ARCS))
+        found = int(largest(self.packed, _MOST_ARCS))
         if found > _MOST_ARCS:
             raise ValueError(f"arcs: a tree may have more than {_MOST_ARCS} arcs, too many to write down")
         return found
 
-    @cached_property
-    def offset(self) -> Ints:
-        """(B,), where the arcs of each example begin."""
-        return np.cumsum(self.sizes) - self.sizes
-
-    @cached_property
-    def owner(self) -> Tensor:
-        """The example of each arc in the caller's order, (A,)."""
-        return torch.from_numpy(np.repeat(np.arange(len(self.sizes)), self.sizes))
-
-    @cached_property
-    def heads(self) -> Ints:
+    @property
+    def numbered_heads(self) -> Ints:
         """The head of each arc in the caller's order, (A,)."""
-        heads = np.empty(len(self.packed.number), np.int64)
-        heads[self.packed.number] = np.repeat(np.arange(self.num_items), np.diff(self.packed.arc_begin))
+        heads = np.empty_like(self.heads)
+        heads[self.packed.number] = self.heads
         return heads
 
 
@@ -78,18 +59,19 @@ def build(arcs: Sequence[Ints], mark: Ints | None = None) -> Forests:
             f"arcs: example {b} has a cycle through its arc {row}, {arcs[b][row].tolist()}, but wanted none"
         )
     example = np.repeat(np.arange(len(arcs)), [len(own) for own in names])
-    cell = height * len(arcs) + example
+    cell = (height.max(initial=0) - height) * len(arcs) + example
     order = np.argsort(cell, kind="stable")
     place = np.empty(begin + 1, np.int64)
     place[order], place[-1] = np.arange(begin), begin  # -1 is the last, which is none
     rows = place[rows]
     sorted_arcs = np.argsort(rows[:, 0], kind="stable")
     cells = (int(height.max(initial=0)) + 1) * len(arcs)
+    marked = sorted_arcs[:0] if mark is None else mark[sorted_arcs]
     packed = Packed(
         begins(np.bincount(cell, minlength=cells)), place[root], begins(np.bincount(rows[:, 0], minlength=begin)),
-        np.ascontiguousarray(rows[sorted_arcs, 1:]), sorted_arcs, sorted_arcs if mark is None else mark[sorted_arcs],
+        np.ascontiguousarray(rows[sorted_arcs, 1:].T), sorted_arcs, marked,
     )  # fmt: skip
-    return Forests(packed, sizes, np.concatenate([np.zeros(0, np.int64), *names])[order])
+    return Forests(packed, 0 * sizes, sizes, np.concatenate([np.zeros(0, np.int64), *names])[order])
 
 
 def heights(arcs: Ints, items: int) -> tuple[Ints, int]:
@@ -113,14 +95,14 @@ def with_values(f: Forests, costs: Floats) -> tuple[Forests, Ints, list[Floats],
     rows: list[list[Ints]] = [[] for _ in range(examples)]
     origin: list[list[Ints]] = [[] for _ in range(examples)]
     owner, total = f.owner.numpy(), 0
-    for n in range(none):  # tails come first
+    for n in range(none - 1, -1, -1):  # tails come first
         own = range(p.arc_begin[n], p.arc_begin[n + 1])
-        totals = [costs[p.number[a]] + np.add.outer(*(sums[t] for t in p.tails[a])).reshape(-1) for a in own]
+        totals = [costs[p.number[a]] + np.add.outer(*(sums[t] for t in p.tails[:, a])).reshape(-1) for a in own]
         found = np.unique(np.concatenate([np.zeros(0), *totals]))
         sums[n] = found[np.diff(found, prepend=-np.inf) > 1e-9 * np.maximum(1.0, np.abs(found))]
         first[n], count = count, count + len(sums[n])
         for a, values in zip(own, totals, strict=True):
-            b, (left, right) = owner[p.number[a]], p.tails[a]
+            b, (left, right) = owner[p.number[a]], p.tails[:, a]
             head = first[n] + np.searchsorted(sums[n], values + 1e-9 * np.maximum(1.0, np.abs(values)), "right") - 1
             i, j = np.divmod(np.arange(len(values)), len(sums[right]))
             tails = [np.full(len(values), -1) if t == none else first[t] + k for t, k in ((left, i), (right, j))]

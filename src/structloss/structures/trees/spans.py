@@ -12,9 +12,9 @@ from structloss.losses import Loss
 from structloss.losses.references import as_padded
 from structloss.structures.base import Found, Strata
 from structloss.structures.checks import check_over, check_shape
-from structloss.structures.trees import forest_engine
 from structloss.structures.trees.charts import Chart
 from structloss.structures.trees.forest import Forest
+from structloss.structures.trees.strata import strata
 from structloss.structures.trees.template import Trees
 
 
@@ -78,7 +78,7 @@ class SpanTrees(Trees):
             own = values[index.clamp(min=0)] if len(values) else flat.new_zeros(len(index))
             total = total + torch.where(index >= 0, own, 0)
         forest = Forest.__new__(Forest)
-        forest._forests, forest._scores, forest._names = chart.forests, total, None
+        forest._packing, forest._scores, forest._names = chart.forests, total, None
         return forest
 
     def _read(self, arcs: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ class SpanTrees(Trees):
     def _strata(self, loss: Loss, reference: Any) -> Strata:
         costs, place = self._costs(loss, reference, torch.float64).flatten(), torch.from_numpy(self._chart.span)
         own = torch.where(place >= 0, costs.cpu()[place.clamp(min=0)], 0) if len(costs) else torch.zeros(len(place))
-        found = forest_engine.strata(self._chart.forests, self._forest.scores, own.double().numpy())
+        found = strata(self._chart.forests, self._forest.scores, own.double().numpy())
         return found._replace(outputs=self._read(found.outputs))
 
     # --- Outputs and references --------------------------------------------------------------------------------------
