@@ -21,6 +21,11 @@ def logsumexp(x: Tensor, dim: int) -> Tensor:
     return torch.where(positive, torch.where(positive, total, 1).log() + top.squeeze(dim), -math.inf)
 
 
+def times(x: Tensor, factor: float) -> Tensor:
+    """factor * x; what is no number stays as it is: -inf forbids, +inf and NaN are the errors that they were."""
+    return torch.where(x.detach().isfinite(), factor * x, x.detach())
+
+
 def amax(x: Tensor, dim: int) -> Tensor:
     """The largest along an axis."""
     return x.amax(dim)

@@ -15,13 +15,14 @@ from structloss.losses.agreement import Agreement
 from structloss.losses.machine import Neighbours
 from structloss.losses.references import Labels, Positions, String, as_aligned, as_strings
 from structloss.structures import compiled
-from structloss.structures.base import Found, NativeEngine, Parted, Strata
+from structloss.structures.base import Found, NativeEngine, Strata
 from structloss.structures.chain import native_engine, torch_engine
 from structloss.structures.chain.machines import Augmentation, MachineBatch, Source, combined, joint
 from structloss.structures.chain.parts import Parts
 from structloss.structures.chain.writers import writer_of
 from structloss.structures.checks import check_over, check_scale, check_shape
 from structloss.structures.engine import engine_of, is_native
+from structloss.structures.kinds import Parted
 from structloss.structures.rows import Floats
 from structloss.structures.strata import best_at_each, sums_of
 

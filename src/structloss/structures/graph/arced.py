@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structloss.structures.base import Computed, NativeEngine, Scored
+from structloss.structures.base import NativeEngine
 from structloss.structures.checks import check_shape
 from structloss.structures.engine import is_native
 from structloss.structures.graph import native_engine, torch_engine
 from structloss.structures.graph.build import as_scores
 from structloss.structures.graph.packing import Packing, Weighted
+from structloss.structures.kinds import Computed, Scored
 from structloss.structures.tensors import wide
 
 

@@ -14,7 +14,7 @@ from structloss.losses import LocalLoss, Loss, MachineLoss
 from structloss.losses.agreement import Agreement
 from structloss.losses.references import Labels, as_strings
 from structloss.structures import sparse
-from structloss.structures.base import Found, Strata, times
+from structloss.structures.base import Found, Strata
 from structloss.structures.certified import Certified
 from structloss.structures.checks import check_count, check_scale
 from structloss.structures.engine import is_native
@@ -27,6 +27,7 @@ from structloss.structures.graph.text import Acceptor, from_fst, read, to_fst
 from structloss.structures.graph.topology import END, Machines, Topology, build
 from structloss.structures.rows import Floats
 from structloss.structures.strata import best_at_each
+from structloss.structures.tensors import times
 
 _AGREEMENT = Agreement()
 

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from structloss.losses import Loss
 from structloss.losses.references import UNKNOWN, Labels, Positions, as_aligned, as_lengths, as_rows, is_sets
-from structloss.structures.base import Parted, Strata
+from structloss.structures.base import Strata
 from structloss.structures.checks import check_over, check_scale, check_shape
+from structloss.structures.kinds import Parted
 from structloss.structures.pairs import native_engine, torch_engine
 from structloss.structures.pairs.parts import Parts
 from structloss.structures.scores import as_scores, sizes_of

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from structloss.kernels.segments import Levels
 from structloss.losses import Loss
-from structloss.structures.base import Engine, Parted, Strata
+from structloss.structures.base import Engine, Strata
 from structloss.structures.checks import check_count
 from structloss.structures.engine import is_native
+from structloss.structures.kinds import Parted
 from structloss.structures.segments import explicit, native_engine, torch_engine
 from structloss.structures.segments.parts import Parts, covering, following_start, limits_of
 from structloss.structures.strata import levels_of

@@ -6,8 +6,9 @@ from functools import cached_property
 from torch import Tensor
 
 from structloss.losses.references import as_lengths
-from structloss.structures.base import Computed, Found
+from structloss.structures.base import Found
 from structloss.structures.checks import check_floating
+from structloss.structures.kinds import Computed
 from structloss.structures.scores import of_numbers
 from structloss.structures.trees import native_engine, torch_engine
 from structloss.structures.trees.charts import Chart, of_labels

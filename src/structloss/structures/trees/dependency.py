@@ -11,8 +11,8 @@ from torch import Tensor
 from structloss.kernels.arborescence import CROSSING, CYCLE, ROOTS, first_fault
 from structloss.losses import Hamming, Loss
 from structloss.losses.references import UNKNOWN, Labels, as_aligned, as_positions, check_labels
-from structloss.structures.base import Computed
 from structloss.structures.checks import check_floating, check_over, check_shape
+from structloss.structures.kinds import Computed
 from structloss.structures.scores import of_numbers
 from structloss.structures.trees import native_engine, torch_engine
 from structloss.structures.trees.parts import Arcs, arcs_between

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from structloss.losses import Loss
-from structloss.structures.base import Scored
 from structloss.structures.checks import check_scale
+from structloss.structures.kinds import Scored
 from structloss.structures.tensors import wide
 
 
