@@ -52,9 +52,10 @@ class TaskModel(nn.Module, ABC):
         """What the objective sees: of an ensemble, the structures of its parts, each of the whole batch, in a row."""
         return self.structure(encoded)
 
-    @abstractmethod
     def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
         """What trains it: l2 is the factor of |w|^2 / 2 beside the sum of the objective over all examples."""
+        # The objective is a mean over the batch: so is its share of the penalty.
+        return [torch.optim.Adam(self.parameters(), lr, weight_decay=l2 / examples)]
 
     def reference(self, example: Example) -> list[int] | list[float]:
         """The numbers of the answer's labels, or places."""

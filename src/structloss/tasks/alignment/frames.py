@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from structloss.structures import Chain
@@ -29,9 +28,6 @@ class FrameTagger(TaskModel):
     def structure(self, encoded: Sequence[Tensor]) -> Chain:
         padded = nn.utils.rnn.pad_sequence(list(encoded), batch_first=True)
         return Chain.from_emissions(self.network(padded), lengths=[len(x) for x in encoded])
-
-    def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
-        return [torch.optim.Adam(self.parameters(), lr, weight_decay=l2 / examples)]
 
 
 class Frames(Task):

@@ -103,7 +103,7 @@ class Aligner(TaskModel):
 
     def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
         if self._learns_all:
-            return [torch.optim.Adam(self.parameters(), lr, weight_decay=l2 / examples)]
+            return super().optimizers(lr, l2, examples)
         self.steps = Steps(self.weights, lr, self.aggressiveness)
         return [self.steps]
 

@@ -86,9 +86,6 @@ class LettersToSounds(TaskModel):
         own = torch.stack([network(letters, lengths) for network in self.networks])
         return own + self.habits(letters[:, 1:-1]), lengths - 2
 
-    def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
-        return [torch.optim.Adam(self.parameters(), lr, weight_decay=l2 / examples)]
-
 
 class G2P(FileTask):
     """Words and their phones between tabs. `wer` is the part of words with any phone wrong; `per` the edit distance.

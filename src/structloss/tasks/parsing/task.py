@@ -1,7 +1,6 @@
 """Parsing: the dependency tree of a sentence, with relations, from CoNLL-U."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +15,7 @@ from structloss.tasks.parsing.drawing import drawn
 from structloss.tasks.parsing.network import Network
 from structloss.tasks.parsing.treebank import Arc
 from structloss.tasks.tagging.features import shape
+from structloss.tasks.vocabulary import Vocabulary, frequent
 from structloss.training.task import DataError, Defaults, Example, FileTask, TaskModel, check_settings
 
 MODELS = ("bilstm",)
@@ -30,17 +30,12 @@ class Parser(TaskModel):
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
-        self._features = [{name: i + 1 for i, name in enumerate(column)} for column in config["columns"]]
+        self._vocabulary = Vocabulary(config["columns"])
         sizes = [len(column) for column in config["columns"]]
         self.network = Network(sizes, config["width"], config["layers"], config["dropout"], len(self.names))
 
     def encode(self, example: Example) -> Tensor:
-        return torch.tensor(
-            [
-                [numbers.get(name, 0) for numbers, name in zip(self._features, row, strict=True)]
-                for row in _features(example, self.config["tags"])
-            ]
-        )
+        return self._vocabulary.numbers(_features(example, self.config["tags"]))
 
     def structure(self, encoded: Sequence[Tensor]) -> DependencyTree:
         return DependencyTree(self.network(encoded), [len(x) for x in encoded], bool(self.config["projective"]))
@@ -116,12 +111,8 @@ class Parsing(FileTask):
 
     def configure(self, examples: Sequence[Example], settings: dict[str, Any]) -> dict[str, Any]:
         check_settings(settings, MODELS, _RANGES)
-        columns = [Counter[str]() for _ in _features(examples[0], settings["tags"])[0]]
-        for example in examples:
-            for row in _features(example, settings["tags"]):
-                for count, name in zip(columns, row, strict=True):
-                    count[name] += 1
-        names = [[name for name, n in count.items() if n >= settings["min_count"]] for count in columns]
+        rows = (row for example in examples for row in _features(example, settings["tags"]))
+        names = frequent(rows, settings["min_count"])
         labels = sorted({relation for example in examples for _, relation in example.y})
         return {**settings, "labels": labels, "columns": names}
 

@@ -63,9 +63,6 @@ class Recogniser(TaskModel):
         scores, lengths = self.network(nn.utils.rnn.pad_sequence(frames, batch_first=True), lengths)
         return CTC(scores.log_softmax(2), lengths, blank=len(self.names))
 
-    def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
-        return [torch.optim.Adam(self.parameters(), lr, weight_decay=l2 / examples)]
-
     def _labels(self, example: Example) -> list[str]:
         """The labels of its transcript, also those that training lacks."""
         return pieces.cut("".join(example.y), self._merges) if self.config["pieces"] else list(example.y)

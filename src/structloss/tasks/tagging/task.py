@@ -1,6 +1,5 @@
 """Tagging: a label for each token of a sentence, from files in columns."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +12,7 @@ from structloss.tasks.sparse import FeatureIndex, RowAdagrad, SparseLinear, Spar
 from structloss.tasks.tagging import conll
 from structloss.tasks.tagging.chunks import chunk_score
 from structloss.tasks.tagging.features import window
+from structloss.tasks.vocabulary import Vocabulary, frequent
 from structloss.training.task import DataError, Defaults, Example, FileTask, TaskModel, check_settings
 
 MODELS = ("sparse", "bilstm")
@@ -49,17 +49,14 @@ class BiLSTMTagger(TaskModel):
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
         width, K = config["width"], len(self.names)
-        self._words = [{name: i + 1 for i, name in enumerate(column)} for column in config["columns"]]
-        self.embed = nn.ModuleList([nn.Embedding(len(column) + 1, width) for column in self._words])
-        self.lstm = nn.LSTM(width * len(self._words), width, batch_first=True, bidirectional=True)
+        self._vocabulary = Vocabulary(config["columns"])
+        self.embed = nn.ModuleList([nn.Embedding(size, width) for size in self._vocabulary.sizes])
+        self.lstm = nn.LSTM(width * len(self.embed), width, batch_first=True, bidirectional=True)
         self.dropout = nn.Dropout(config["dropout"])
         self.emissions, self.chain = nn.Linear(2 * width, K), ChainLayer(K, config["order"])
 
     def encode(self, example: Example) -> Tensor:
-        columns = _columns(example.x)
-        return torch.tensor(
-            [[numbers.get(token, 0) for numbers, token in zip(self._words, row, strict=True)] for row in columns]
-        )
+        return self._vocabulary.numbers(_columns(example.x))
 
     def structure(self, encoded: Sequence[Tensor]) -> Chain:
         lengths = [len(x) for x in encoded]
@@ -71,9 +68,6 @@ class BiLSTMTagger(TaskModel):
         states, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
         chain: Chain = self.chain(self.emissions(self.dropout(states)), lengths)
         return chain
-
-    def optimizers(self, lr: float, l2: float, examples: int) -> list[torch.optim.Optimizer]:
-        return [torch.optim.Adam(self.parameters(), lr, weight_decay=l2 / examples)]
 
 
 def _columns(tokens: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -128,12 +122,8 @@ class Tagging(FileTask):
         if settings["model"] == "sparse":
             config["features"] = FeatureIndex.of((window(e.x) for e in examples), settings["min_count"]).names
         else:
-            counts = [Counter[str]() for _ in _columns(examples[0].x)[0]]
-            for example in examples:
-                for row in _columns(example.x):
-                    for count, token in zip(counts, row, strict=True):
-                        count[token] += 1
-            config["columns"] = [[t for t, n in c.items() if n >= settings["min_count"]] for c in counts]
+            rows = (row for example in examples for row in _columns(example.x))
+            config["columns"] = frequent(rows, settings["min_count"])
         return config
 
     def defaults(self, settings: dict[str, Any]) -> Defaults:
