@@ -63,3 +63,12 @@ def engine(request: pytest.FixtureRequest):
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def one_thread():
+    """Small operations in several threads crawl where other tests want the same cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -19,7 +19,8 @@ from structloss.training.compare import Outcome, Trial, num_epochs
 from structloss.training.experiment import Result
 from structloss.training.plan import Plan
 
-files, _one_thread = training.files, training._one_thread
+files = training.files
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def run(*arguments: object):

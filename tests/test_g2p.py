@@ -46,12 +46,7 @@ def made(count: int, seed: int) -> list[Example]:
     return [Example(tuple(word), spoken(word), word, f"made, line {i + 1}") for i, word in enumerate(words)]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_reading_and_writing(tmp_path: Path) -> None:

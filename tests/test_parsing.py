@@ -39,12 +39,7 @@ TEXT = """\
 GOLD = [((3, "nsubj:pass"), (3, "aux:pass"), (0, "root"), (3, "advmod")), ((0, "root"),)]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def sentence(draw: random.Random) -> str:

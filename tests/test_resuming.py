@@ -32,7 +32,8 @@ from structloss.training.plan import Plan
 from structloss.training.record import check_same, differences, digest
 from structloss.training.task import DataError
 
-files, _one_thread = training.files, training._one_thread
+files = training.files
+pytestmark = pytest.mark.usefixtures("one_thread")
 run, train, command, ALONE = training.run, training.train, training.command, training.ALONE
 
 LONG = ("--epochs", 12, "--patience", 12, "--seed", 4, "--batch-size", 4, "--set", "model=bilstm")

@@ -71,12 +71,7 @@ def trained(train: Path, dev: Path, out: Path, *more: str | Path) -> Result:
     return run("train", "speech", "--train", train, "--dev", dev, "--out", out, "--no-progress", *settings, *more)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -42,13 +42,7 @@ def made(sentences: int, seed: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Small operations in several threads crawl where other tests want the same cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
