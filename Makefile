@@ -12,6 +12,9 @@ TORCH ?=
 # Processes that run tests: one a core, at most four, because each of them also has torch's threads.
 TEST_PROCESSES ?= auto
 PYTEST_FLAGS ?=
+# The tests of a file stay in one process, file after file: what its fixtures make is made once, and two processes do not
+# compile the same kernels at the same time. The examples in docstrings, many small files, come last.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test slow gpu-check lint bench docs wheel clean
@@ -33,7 +36,7 @@ demo: $(STAMP) ## Learn to pronounce words under five objectives, and to find na
 	$(BIN)/structloss demo
 
 test: $(STAMP) ## Run the tests and the examples in docstrings.
-	$(BIN)/python -m pytest -m 'not slow' -n $(TEST_PROCESSES) --maxprocesses 4 $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -m 'not slow' -n $(TEST_PROCESSES) --maxprocesses 4 $(BY_FILE) $(PYTEST_FLAGS)
 
 slow: $(STAMP) ## Run the slow tests: examples, reproductions, every combination of the structures' suite.
 	$(BIN)/python -m pytest -m slow -n $(TEST_PROCESSES) --maxprocesses 4 $(PYTEST_FLAGS)
