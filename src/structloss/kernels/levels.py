@@ -180,18 +180,3 @@ def walk(m: Machines, lengths: Ints, y: Ints, out: Array) -> None:
                 total += weight_at(m.weight, arc)
                 s = m.next_state[arc]
             out[n, b] += total + m.final[i, s]
-
-
-@kernel
-def unpack(m: Machines, lengths: Ints, next_out: Ints, weight_out: Array, final_out: Array) -> None:
-    """The machines as padded arrays: next and weight by label (B, T, S, K), final (B, S); padding stays as it was."""
-    for b in range(lengths.shape[0]):
-        i = machine_of(m, b)
-        for t in range(lengths[b]):
-            for s in range(m.sizes[i, t]):
-                for y in range(m.class_of.shape[2]):
-                    arc = arc_of(m, i, t, s, y)
-                    next_out[b, t, s, y] = m.next_state[arc]
-                    weight_out[b, t, s, y] = weight_at(m.weight, arc)
-        for s in range(m.sizes[i, lengths[b]]):
-            final_out[b, s] = m.final[i, s]

@@ -62,7 +62,7 @@ class Positions:
 
     def compact(self, x: Tensor) -> Tensor:
         """x (B, T, ...) with the positions that count first."""
-        return x if self.index is None else x[torch.arange(len(x), device=x.device)[:, None], self.index]
+        return x if self.index is None else x[torch.arange(x.shape[0], device=x.device)[:, None], self.index]
 
     def compact_outputs(self, y: Tensor) -> Tensor:
         """y (..., B, T) with the positions that count first."""
@@ -72,7 +72,7 @@ class Positions:
         """x (B, T, ...) back where it was, 0 at the positions that do not count."""
         if self.index is None:
             return x
-        rows = torch.arange(len(x), device=x.device)[:, None]
+        rows = torch.arange(x.shape[0], device=x.device)[:, None]
         return torch.zeros_like(x).index_put((rows, self.index), x)
 
     def spread_outputs(self, y: Tensor) -> Tensor:

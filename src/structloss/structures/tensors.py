@@ -2,8 +2,11 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -12,13 +15,24 @@ def wide(x: Tensor) -> Tensor:
     return x if x.device.type == "mps" else x.double()
 
 
+def moved(x: NDArray[Any], device: torch.device) -> Tensor:
+    """An array on a device, float64 in the precision that the device has."""
+    return torch.from_numpy(x).to(device, torch.float32 if device.type == "mps" and x.dtype == np.float64 else None)
+
+
+def lowest(x: Tensor) -> float:
+    """What stands for -inf in sums of numbers of this precision, a million of which are still a number."""
+    return -torch.finfo(x.dtype).max * 2.0**-20
+
+
+def lifted(x: Tensor) -> Tensor:
+    """x, and -inf, with zero gradient, where it is a sum of what is too low to be anything else."""
+    return torch.where(x > lowest(x) / 2, x, -math.inf)
+
+
 def logsumexp(x: Tensor, dim: int) -> Tensor:
     """log of the sum of exp; -inf, with zero gradient, where everything is -inf (torch's own gives NaN there)."""
-    top = x.detach().amax(dim, keepdim=True)
-    top = torch.where(torch.isfinite(top), top, 0)
-    total = (x - top).exp().sum(dim)
-    positive = total > 0
-    return torch.where(positive, torch.where(positive, total, 1).log() + top.squeeze(dim), -math.inf)
+    return lifted(torch.logsumexp(x.clamp(min=lowest(x)), dim))
 
 
 def times(x: Tensor, factor: float) -> Tensor:

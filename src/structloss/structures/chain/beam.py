@@ -34,6 +34,7 @@ from structloss.kernels import beam as kernels
 from structloss.structures.chain import torch_engine
 from structloss.structures.chain.parts import Parts
 from structloss.structures.rows import Floats, Ints
+from structloss.structures.tensors import lifted, wide
 
 Bounds = Callable[[Ints, int], Floats]  # of states, at level t and for each history: (S, rows)
 _LEAST = -1e300  # what is dropped is never nothing
@@ -52,16 +53,13 @@ def truncated(p: Parts, machines: list[OpenAutomaton], scale: float, beam: int) 
 
     Cost: beam * l * K**q, and the exploring of the machines where the beam goes.
     """
-    with torch.no_grad():
-        scores = torch_engine.levels(p)
-        plain = torch_engine.backward(p, scores, torch_engine.machine_of(p))
     B, T, H, K = p.lengths.shape[0], p.num_positions, p.num_histories, p.num_labels
-    level, beta = np.full((B, T, H, K), -np.inf), np.full((B, T + 1, H), -np.inf)
-    rows = np.array([x.shape[2] for x in plain])
-    for t in range(T):
-        level[:, t, : rows[t]] = scores[t].double().cpu().numpy()
-    for t in range(T + 1):
-        beta[:, t, : rows[t]] = plain[t][:, 0].double().cpu().numpy()
+    with torch.no_grad():
+        wide_p = p.map(wide)
+        scores = torch_engine.levels(wide_p)
+        sums, _ = torch_engine.backward(wide_p, scores, torch_engine.machine_of(wide_p))
+    level, beta = scores.cpu().numpy(), lifted(torch.stack(sums, 1)).reshape(B, T + 1, H).cpu().numpy()
+    rows = np.minimum(H, np.power(K, np.minimum(np.arange(T + 1), p.order)))
     results = [
         _truncated(machine, scale, beam, Scores(level[b, :length], rows, beta[b]))
         for b, (machine, length) in enumerate(zip(machines, p.lengths.tolist(), strict=True))

@@ -11,6 +11,7 @@ from structloss.automata import LossAutomaton
 from structloss.kernels.machines import turned
 from structloss.losses.moved import MOVED
 from structloss.structures.chain.machines import MachineBatch
+from structloss.structures.tensors import moved
 
 
 class DeviceMachines(NamedTuple):
@@ -53,7 +54,7 @@ def _moved(machine: LossAutomaton, device: torch.device) -> Sequence[Tensor]:
         before, begin, degrees = (np.zeros(n, np.int32) for n in (arcs, places + 1, machine.length))
         turned(next_state[:arcs], sizes, C, before, begin, degrees)
         arrays = (next_state[:arcs], before, begin, degrees, weights[:arcs])
-        return [torch.from_numpy(x).to(device) for x in arrays]
+        return [moved(x, device) for x in arrays]
 
     return MOVED.get(machine, str(device), make)
 
@@ -79,7 +80,7 @@ def _laid_out(machines: Sequence[LossAutomaton], positions: int, device: torch.d
         weights = tuple(
             x if x.numel() == n.numel() else x.new_zeros(n.numel()) for x, n in zip(weights, next_state, strict=True)
         )
-    small = (torch.from_numpy(x).to(device) for x in (class_of, arc_begins, sizes, place_begins, final))
+    small = (moved(x, device) for x in (class_of, arc_begins, sizes, place_begins, final))
     on_class, on_arcs, on_sizes, on_places, on_final = small
     padded = torch.nn.utils.rnn.pad_sequence([*degrees, degrees[0].new_zeros(positions)], batch_first=True)[:-1]
     return DeviceMachines(

@@ -176,13 +176,6 @@ class LinearChain(Parted):
             return compiled.call("log_partition", [self])[0]
         return super()._log_partition()
 
-    def _single(self) -> Tensor | None:
-        pinned = self._parts.pinned
-        if pinned is None or torch.compiler.is_compiling():
-            return None
-        labels, lengths = pinned.cpu().numpy(), self.lengths.cpu().numpy()
-        return pinned[None] if first_bad_label(labels, lengths, self.num_labels, False) == (-1, -1) else None
-
     def _marginals(self) -> Tensor:
         if self._opaque:
             return compiled.call("marginals", [self])[0]
@@ -308,11 +301,19 @@ class LinearChain(Parted):
         if labels.dtype == torch.bool:
             return self._forbidding(~labels)
         if p.pinned is None:
-            return self._like(p.given(labels, self._native))
+            return self._like(p.given(labels, self._native), self._all_known(labels))
         # What is asked twice must agree twice: a label that was fixed before stays fixed, and clashes forbid.
         clash = (p.pinned >= 0) & (labels >= 0) & (p.pinned != labels) & p.within
-        both = self._like(p.replace(pinned=torch.where(p.pinned >= 0, p.pinned, labels)))
+        pinned = torch.where(p.pinned >= 0, p.pinned, labels)
+        both = self._like(p.replace(pinned=pinned), self._all_known(pinned))
         return both._forbidding(clash[:, :, None].expand(*clash.shape, p.num_labels))
+
+    def _all_known(self, labels: Tensor) -> Tensor | None:
+        """The labels, if they say all of an output. It is asked once, so that sums and maxima need not ask a device."""
+        if torch.compiler.is_compiling():
+            return None
+        bad = first_bad_label(labels.cpu().numpy(), self.lengths.cpu().numpy(), self.num_labels, False)
+        return labels if bad == (-1, -1) else None
 
     def _forbidding(self, labels: Tensor) -> Self:
         """Without some labels at some positions, (B, T, K)."""

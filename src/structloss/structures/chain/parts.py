@@ -114,6 +114,23 @@ class Parts:
         """H = K**(q-1)."""
         return 1 if self.table is None else self.table.shape[-2]
 
+    @property
+    def unaries(self) -> Tensor:
+        """What each label scores at each position, (B, T, K), starts, ends and pins with it; 0 beyond a length."""
+        like, within, positions = self.any_potential, self.within[:, :, None], self._positions
+        if self.unary is None:
+            found = like.new_zeros(self.lengths.shape[0], self.num_positions, self.num_labels)
+        else:
+            found = torch.where(within, self.unary, 0)
+        if self.start is not None:
+            found = torch.where(within & (positions == 0)[:, None], found + self.start, found)
+        if self.end is not None:
+            found = torch.where((positions == self.lengths[:, None] - 1)[:, :, None], found + self.end, found)
+        if self.pinned is not None:
+            pinned, labels = self.pinned[:, :, None], torch.arange(self.num_labels, device=like.device)
+            found = torch.where((pinned < 0) | (pinned == labels) | ~within, found, -torch.inf)
+        return found
+
     def uniforms(self, n: int, generator: torch.Generator | None) -> Tensor:
         """Numbers (n, B, T) from 0 to 1 to draw outputs with."""
         shape = (n, self.lengths.shape[0], self.num_positions)
@@ -122,7 +139,11 @@ class Parts:
     @property
     def within(self) -> Tensor:
         """Whether each position is within its example's length, (B, T)."""
-        return torch.arange(self.num_positions, device=self.lengths.device) < self.lengths[:, None]
+        return self._positions < self.lengths[:, None]
+
+    @property
+    def _positions(self) -> Tensor:
+        return torch.arange(self.num_positions, device=self.lengths.device)
 
 
 _ABSENT = {

@@ -2,125 +2,145 @@
 
 The same recursions as the kernels, in logarithms, one level of the whole batch at a time; in float64, as float32 loses
 gradients over thousands of positions. States are pairs of a machine state s and a history h; a chain that no machine
-augments has one machine state.
+augments has one machine state. A history is an oldest label a and the rest r, h = a * R + r, of which label y leaves
+r * K + y: only a is forgotten.
+
+What is made once stands before the loops, and a level is few operations: beyond a length every history has one label,
+0, which scores 0 and stays in the machine's state, so that no level asks which examples it has; and sums have a very
+large negative number for -inf, whose derivatives torch's logsumexp would make NaN. Nothing waits for the device: on
+any but the CPU, NaN and +inf are not looked for, and make the value of their example NaN or +inf.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from structloss.kernels.levels import Machines, unpack
+from structloss.kernels.levels import Machines
 from structloss.structures import tensors
 from structloss.structures.base import Found
+from structloss.structures.chain.device_machines import on_device
 from structloss.structures.chain.machines import joint
 from structloss.structures.chain.parts import Parts
 from structloss.structures.checks import objection, unfit
-from structloss.structures.tensors import drawn, first_best, logsumexp, wide
+from structloss.structures.tensors import drawn, lowest, wide
 
 
 class Machine(NamedTuple):
     """The loss machines of a batch, padded. S is the most states of any level."""
 
-    next_state: Sequence[Tensor]  # of each level, (B, S, K)
-    weight: Sequence[Tensor]  # of each level, (B, S, K)
+    next_state: Tensor | None  # (B, T, S, K); None: there is one state
+    weight: Tensor | None  # (B, T, S, K); None: 0
     final: Tensor  # (B, S), -inf where there is no state
 
 
 def machine_of(p: Parts, arrays: Machines | None = None) -> Machine:
-    """The machine that augments p (or these arrays, on p's device); one that adds nothing where there is none."""
+    """The machine that augments p (or these arrays, on p's device); one of one state where there is none."""
     B, T, K, like = p.lengths.shape[0], p.num_positions, p.num_labels, p.any_potential
-    if arrays is None and p.machine is None:
-        zeros = like.new_zeros(B, T, 1, K)
-        return Machine(zeros.long().unbind(1), zeros.unbind(1), like.new_zeros(B, 1))
-    arrays = p.machines if arrays is None else arrays
-    S = int(arrays.sizes.max(initial=1))
-    next_state, weight = np.zeros((B, T, S, K), np.int64), np.zeros((B, T, S, K))
-    final = np.full((B, S), -np.inf)
-    unpack(arrays, p.lengths.cpu().numpy(), next_state, weight, final)
-    following, added = torch.from_numpy(next_state).to(like.device), torch.from_numpy(weight).to(like)
-    return Machine(following.unbind(1), added.unbind(1), torch.from_numpy(final).to(like))
+    if B == 0 or (arrays is None and p.machine is None):
+        return Machine(None, None, like.new_zeros(B, 1))
+    if arrays is None:
+        assert p.machine is not None
+        m = on_device(p.machine.batch, like.device)
+        (weight, final), S = m.scaled(p.machine.scale), m.most_states
+        class_of, following, begins, sizes = m.class_of[:, None], m.next_state, m.arc_begins, m.sizes
+    else:
+        S, names = int(arrays.sizes.max(initial=1)), ("class_of", "next_state", "arc_begin", "sizes", "weight", "final")
+        moved = (tensors.moved(getattr(arrays, name), like.device) for name in names)
+        class_of, following, begins, sizes, weight, final = moved
+    state = torch.arange(S, device=like.device)
+    there = (state < sizes[:, :T, None]) & p.within[:, :, None]
+    # The arc of label y from state s of level t; what is not there leads where it is, along an arc 0 that is there.
+    arc = begins[:, :T, None, None] + class_of[:, :, None, :] * sizes[:, :T, None, None] + state[:, None]
+    arc = torch.where(there[..., None], arc, 0)
+    following = torch.nn.functional.pad(following, (0, 1))[arc].long()
+    next_state = torch.where(there[..., None], following, state[:, None])
+    if weight.numel():
+        added = torch.where(there[..., None], weight[arc], 0).to(like)
+    ends = sizes.expand(B, -1).gather(1, p.lengths[:, None])
+    final = torch.nn.functional.pad(final.to(like), (0, S - final.shape[1]))
+    return Machine(
+        next_state.expand(B, T, S, K), added if weight.numel() else None, torch.where(state < ends, final, -math.inf)
+    )
 
 
 def check(p: Parts) -> None:
-    """Raise if a potential that matters is NaN, +inf or too large."""
-    if torch.compiler.is_compiling():
+    """Raise if a potential that matters is NaN, +inf or too large; only where looking does not wait for a device."""
+    if torch.compiler.is_compiling() or p.lengths.device.type != "cpu":
         return
-    for t, level in enumerate(levels(p)):
-        wrong = unfit(level)
-        if wrong.any():
-            place = tuple(wrong.nonzero()[0].tolist())
-            raise ValueError(f"potentials: example {place[0]} has {objection(level[place], f' at position {t}')}")
+    scores = levels(p.map(torch.Tensor.detach))
+    wrong = unfit(scores)
+    if wrong.any():
+        place = tuple(wrong.nonzero()[0].tolist())
+        raise ValueError(f"potentials: example {place[0]} has {objection(scores[place], f' at position {place[1]}')}")
 
 
-def levels(p: Parts) -> list[Tensor]:
-    """The scores of each level, (B, rows, K) with rows = min(H, K**t); zeros beyond a length."""
+def levels(p: Parts) -> Tensor:
+    """The scores of all arcs, (B, T, H, K); beyond a length label 0 has 0, and the others -inf."""
     K, H, T = p.num_labels, p.num_histories, p.num_positions
-    batch, like = p.lengths.shape[0], p.any_potential
-    unary = like.new_zeros(batch, T, K) if p.unary is None else torch.where(p.within[:, :, None], p.unary, 0)
-    positions = torch.arange(T, device=like.device)
-    if p.start is not None:
-        unary = torch.where(((positions == 0) & p.within)[:, :, None], unary + p.start, unary)
-    if p.end is not None:
-        unary = torch.where((positions == p.lengths[:, None] - 1)[:, :, None], unary + p.end, unary)
-    if p.pinned is not None:
-        labels = torch.arange(K, device=like.device)
-        allowed = (p.pinned[:, :, None] < 0) | (p.pinned[:, :, None] == labels) | ~p.within[:, :, None]
-        unary = torch.where(allowed, unary, -math.inf)
-    result = []
-    for t in range(T):
-        level = unary[:, t, None, :]
-        rows = min(H, K**t)
-        if p.table is None or (p.shared and t < p.order - 1):
-            level = level.expand(batch, rows, K)
-        elif p.shared:
-            level = level + torch.where((t < p.lengths)[:, None, None], p.table, 0)
-        else:
-            level = level + torch.where((t < p.lengths)[:, None, None], p.table[:, t, :rows], 0)
-        result.append(level)
-    return result
+    level, within = p.unaries[:, :, None], p.within[:, :, None, None]
+    if p.table is not None:
+        level_of = torch.arange(T, device=p.lengths.device)[:, None, None]
+        if p.shared:
+            scored = level_of >= p.order - 1
+        else:  # before the first position history axes have index 0
+            scored = torch.arange(H, device=p.lengths.device)[:, None] < K ** level_of.clamp(max=p.order - 1)
+        level = level + torch.where(scored, p.table, 0)
+    padding = torch.where(torch.arange(K, device=p.lengths.device) == 0, 0.0, -math.inf).to(level)
+    return torch.where(within, level, padding)
 
 
-def following(beta: Tensor, next_state: Tensor, rows: int, K: int) -> Tensor:
-    """beta (B, S', states, ...) of the next level, by the arc (s, h, y) that leads there: (B, S, rows, K, ...)."""
-    tail = beta.shape[3:]
-    if beta.shape[2] == 1:
-        blocks = beta[:, :, :, None].expand(-1, -1, 1, K, *tail)  # (B, S', 1, K, ...)
-    else:
-        blocks = beta.reshape(*beta.shape[:2], beta.shape[2] // K, K, *tail)  # (B, S', blocks, K, ...)
-    index = next_state[:, :, None].reshape(*next_state.shape[:2], 1, K, *(1,) * len(tail))
-    index = index.expand(*next_state.shape[:2], *blocks.shape[2:])
-    repeats = rows // blocks.shape[2]
-    return blocks.gather(1, index).repeat(1, 1, repeats, *(1,) * (1 + len(tail)))
+def ahead(p: Parts, scores: Tensor, m: Machine, several: int = 1) -> Callable[[int, Tensor], Tensor]:
+    """ahead(t, beta) = score + weight + beta of what follows, of each arc of level t, (B, S, A, R, K).
+
+    beta (B, S, A, R) is that of level t + 1. With several ways to finish, all have an axis for them, the last.
+    """
+    B, T, H, K = scores.shape
+    A, S, tail = K if p.order > 1 else 1, m.final.shape[1], () if several == 1 else (several,)
+    R, last = H // A, (None,) * len(tail)
+    own, added, index = scores.reshape(B, T, 1, A, R, K), m.weight, m.next_state
+    if added is not None:
+        added = added.reshape(B, T, S, 1, 1, K)
+    if A == 1 and index is not None:  # no more numbers than `next_state` has
+        own, added = own.expand(B, T, S, 1, 1, K) if added is None else own + added, None
+    if index is not None:
+        index = index.reshape(B, T, S, 1, 1, K)[(..., *last)].expand(-1, -1, -1, -1, R, -1, *tail)
+    owns, ways = own[(..., *last)].unbind(1), index if index is None else index.unbind(1)
+    adds = added if added is None else added[(..., *last)].unbind(1)
+
+    def step(t: int, beta: Tensor) -> Tensor:
+        following = beta.reshape(B, S, 1, R, H // R, *tail)
+        if ways is not None:
+            following = (following if A > 1 else following.expand(B, S, 1, R, K, *tail)).gather(1, ways[t])
+        return (following if adds is None else following + adds[t]) + owns[t]
+
+    return step
 
 
-def arcs_at(level: Tensor, m: Machine, t: int, beta: Tensor, K: int) -> Tensor:
-    """score + weight + what follows, of each arc of level t, (B, S, rows, K, ...)."""
-    own = level[:, None] + m.weight[t][:, :, None]
-    following_it = following(beta, m.next_state[t], level.shape[1], K)
-    return own.reshape(*own.shape, *(1,) * (following_it.dim() - 4)) + following_it
-
-
-def backward(p: Parts, scores: Sequence[Tensor], m: Machine) -> list[Tensor]:
-    """Every level's log of the sum over the ways to finish, (B, S, rows) each."""
-    K, H, T = p.num_labels, p.num_histories, p.num_positions
-    beta = m.final[:, :, None].expand(*m.final.shape, min(H, K**T))
-    result = [beta]
+def backward(p: Parts, scores: Tensor, m: Machine) -> tuple[list[Tensor], Callable[[int, Tensor], Tensor]]:
+    """Every level's log of the sum over the ways to finish, (B, S, A, R) each, and `ahead` of them; finite, all."""
+    low, T = lowest(scores), p.num_positions
+    weight = m.weight if m.weight is None else m.weight.clamp(min=low)
+    m = m._replace(weight=weight, final=m.final.clamp(min=low))
+    step, A = ahead(p, scores.clamp(min=low), m), p.num_labels if p.order > 1 else 1
+    result = [m.final[:, :, None, None].expand(*m.final.shape, A, p.num_histories // A)]
     for t in range(T - 1, -1, -1):
-        beta = logsumexp(arcs_at(scores[t], m, t, beta, K), 3)
-        beta = torch.where((t < p.lengths)[:, None, None], beta, m.final[:, :, None])
-        result.append(beta)
-    return result[::-1]
+        result.append(torch.logsumexp(step(t, result[-1]), -1))
+    return result[::-1], step
+
+
+def total(p: Parts, scores: Tensor, m: Machine) -> Tensor:
+    """log Z, (B,)."""
+    return tensors.lifted(backward(p, scores, m)[0][0][:, 0, 0, 0])
 
 
 def log_partition(p: Parts) -> Tensor:
     """log Z, (B,)."""
     check(p)
     w = p.map(wide)
-    return backward(w, levels(w), machine_of(w))[0][:, 0, 0].to(p.any_potential.dtype)
+    return total(w, levels(w), machine_of(w)).to(p.any_potential.dtype)
 
 
 def marginals(p: Parts) -> Tensor:
@@ -129,65 +149,72 @@ def marginals(p: Parts) -> Tensor:
     w = p.map(wide)
     recorded = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in p.potentials)
     with torch.enable_grad():
-        added = w.any_potential.new_zeros(len(p.lengths), p.num_positions, p.num_histories, p.num_labels)
-        arcs = added.requires_grad_().unbind(1)
-        scores = [level + arc[:, : level.shape[1]] for level, arc in zip(levels(w), arcs, strict=True)]
-        value = backward(w, scores, machine_of(w))[0][:, 0, 0].sum() + added[:0].sum()
+        scores = levels(w)
+        added = torch.zeros_like(scores, requires_grad=True)
+        value = total(w, scores + added, machine_of(w)).sum() + added[:0].sum()
         (found,) = torch.autograd.grad(value, added, create_graph=recorded)
-    return found.to(p.any_potential.dtype)
+    return torch.where(p.within[:, :, None, None], found, 0).to(p.any_potential.dtype)
 
 
 def expectation(p: Parts, f: Parts) -> Tensor:
     """E[score of y under f], y drawn from p; what has probability 0 adds nothing. (B,)"""
     check(p)
     check(f)
-    dtype, p, f, T = p.any_potential.dtype, p.map(wide), f.map(wide), p.num_positions
-    m, mine, theirs = machine_of(p), levels(p), levels(f)
-    if p.machine is not None or f.machine is not None:
-        m, other = (machine_of(p, x) for x in joint(p.machine, f.machine, p.no_machine))
-        mine, theirs = [*mine, *m.weight, m.final[:, :, None]], [*theirs, *other.weight, other.final[:, :, None]]
-    examples = torch.arange(len(p.lengths), device=p.lengths.device)[:, None, None]
+    dtype, p, f = p.any_potential.dtype, p.map(wide), f.map(wide)
+    if p.machine is None and f.machine is None:
+        m = theirs = machine_of(p)
+    else:
+        m, theirs = (machine_of(p, x) for x in joint(p.machine, f.machine, p.no_machine))
+    pairs = [(levels(p), levels(f)), (m.final, theirs.final)]
+    if m.weight is not None and theirs.weight is not None:
+        pairs.append((m.weight, theirs.weight))
+    examples = torch.arange(p.lengths.shape[0], device=p.lengths.device)
+    terms = [(x, v, examples.reshape(-1, *(1,) * (x.dim() - 1))) for x, v in pairs]
 
-    def value(scores: list[Tensor]) -> Tensor:
-        augmented = m._replace(weight=scores[T:-1], final=scores[-1][:, :, 0]) if scores[T:] else m
-        return backward(p, scores[:T], augmented)[0][:, 0, 0]
+    def value(moved: list[Tensor]) -> Tensor:
+        scores, final, *weight = moved
+        return total(p, scores, m._replace(final=final, weight=weight[0] if weight else None))
 
-    terms = [(x, v, examples) for x, v in zip(mine, theirs, strict=True)]
-    return tensors.expectation(value, terms, p.any_potential.new_zeros(len(p.lengths))).to(dtype)
+    return tensors.expectation(value, terms, p.any_potential.new_zeros(p.lengths.shape[0])).to(dtype)
 
 
 # --- Walks -----------------------------------------------------------------------------------------------------------
 
-Place = tuple[Tensor, Tensor, Tensor]  # an example, a machine's state and a history, (n, B) each or broadcast
 
-
-def walk(p: Parts, m: Machine, state: Tensor, pick: Callable[[int, Place], Tensor]) -> tuple[Tensor, Tensor]:
-    """The labels (n, B, T) that pick(t, place) chooses at each level from states (n, B) on, and the last states."""
-    history, batch, labels = torch.zeros_like(state), torch.arange(state.shape[1], device=state.device), []
-    for t in range(p.num_positions):
-        label = pick(t, (batch, state, history))
+def walk(p: Parts, m: Machine, state: Tensor, pick: Callable[[int, Tensor], Tensor]) -> Tensor:
+    """The labels (n, B, T) that pick(t, place) chooses at each level, from states (B, n) on; place = s * H + h."""
+    K, H, T, history, labels = p.num_labels, p.num_histories, p.num_positions, torch.zeros_like(state), []
+    following = m.next_state if m.next_state is None else m.next_state.flatten(2).unbind(1)
+    for t in range(T):
+        label = pick(t, history if m.next_state is None else state * H + history)
         labels.append(label)
-        state = torch.where(t < p.lengths, m.next_state[t][batch, state, label], state)
-        history = (history * p.num_labels + label) % p.num_histories
-    return torch.stack(labels, 2) if labels else state.new_zeros(*state.shape, 0), state
+        if following is not None:
+            state = following[t].gather(1, state * K + label)
+        if p.order > 1:
+            history = label if p.order == 2 else (history * K + label) % H
+    return (torch.stack(labels, 2) if labels else state.new_zeros(*state.shape, 0)).transpose(0, 1)
 
 
 def score(p: Parts, y: Tensor) -> Tensor:
     """The score of each output y (n, B, T): (n, B)."""
-    dtype, p = p.any_potential.dtype, p.map(wide)
-    m, scores, y = machine_of(p), levels(p), torch.where(p.within, y, 0)
-    parts = [p.any_potential.new_zeros(y.shape[:2])]
-
-    def pick(t: int, place: Place) -> Tensor:
-        (batch, state, history), label = place, y[:, :, t]
-        parts.append(scores[t][batch, history, label] + m.weight[t][batch, state, label])  # zeros beyond a length
-        return label
-
-    _, state = walk(p, m, y.new_zeros(y.shape[:2]), pick)
-    total = torch.stack(parts).sum(0) + m.final[torch.arange(y.shape[1], device=y.device), state]
-    if not torch.compiler.is_compiling() and total.isnan().any():
+    dtype, p, K, T = p.any_potential.dtype, p.map(wide), p.num_labels, p.num_positions
+    m, y = machine_of(p), torch.where(p.within, y, 0).permute(1, 2, 0)  # (B, T, n)
+    arc = y
+    for i in range(1, p.order):
+        arc = arc + K**i * torch.nn.functional.pad(y, (0, 0, i, 0))[:, :T]
+    found = levels(p).flatten(2).gather(2, arc).sum(1)
+    state = torch.zeros_like(y[:, 0] if T else y.new_zeros(y.shape[0], y.shape[2]))
+    if m.next_state is not None:
+        places: list[Tensor] = []
+        for following, label in zip(m.next_state.flatten(2).unbind(1), y.unbind(1), strict=True):
+            places.append(state * K + label)
+            state = following.gather(1, places[-1])
+        if m.weight is not None and places:
+            found = found + m.weight.flatten(2).gather(2, torch.stack(places, 1)).sum(1)
+        found = found + m.final.gather(1, state)
+    if not torch.compiler.is_compiling() and found.device.type == "cpu" and found.isnan().any():
         check(p)
-    return torch.where(total > -math.inf, total, -math.inf).to(dtype)
+    return torch.where(found > -math.inf, found, -math.inf).T.to(dtype)
 
 
 def argmax(p: Parts, arrays: Machines | None = None, k: int = 1) -> Found:
@@ -198,34 +225,42 @@ def argmax(p: Parts, arrays: Machines | None = None, k: int = 1) -> Found:
     check(p)
     p = p.map(wide)
     K, H, T, m, scores = p.num_labels, p.num_histories, p.num_positions, machine_of(p, arrays), levels(p)
-    final = torch.nn.functional.pad(m.final[:, :, None, None], (0, k - 1), value=-math.inf)
-    best, via = final.expand(-1, -1, min(H, K**T), -1), []
+    A, tail, step, via = K if p.order > 1 else 1, () if k == 1 else (k,), ahead(p, scores, m, k), []
+    best = m.final if k == 1 else torch.nn.functional.pad(m.final[..., None], (0, k - 1), value=-math.inf)
+    best = best[:, :, None, None].expand(*m.final.shape, A, H // A, *tail)
     for t in range(T - 1, -1, -1):
-        found, order = ranked(arcs_at(scores[t], m, t, best, K).flatten(3), k)
-        best = torch.where((t < p.lengths)[:, None, None, None], found, final)
-        via.append(order)
-    sizes = torch.ones(1) if arrays is None else torch.from_numpy(arrays.sizes[:, 0])
-    starts = max([1, *sizes.int().tolist()])
-    number = torch.arange(starts * k, device=p.lengths.device)[:, None].expand(-1, len(p.lengths))
-    state, rank = number // k, number % k
-    exists = (best[:, :, 0].permute(1, 2, 0)[:starts].flatten(0, 1) > -math.inf) & (state < sizes.to(state.device))
+        best, order = ranked(step(t, best), k)
+        via.append(order.flatten(1))
+    ways = best[:, :, 0, 0].reshape(best.shape[0], -1)  # (B, S * k)
+    starts = 1 if arrays is None else max(1, int(arrays.sizes[:, 0].max(initial=1)))
+    number = torch.arange(starts * k, device=p.lengths.device)
+    exists = ways[:, : starts * k] > -math.inf
+    if arrays is not None:
+        exists = exists & (number // k < tensors.moved(arrays.sizes[:, :1], exists.device))
+    state = (number // k).expand(best.shape[0], -1)
+    rank = (number % k).expand(best.shape[0], -1)
 
-    def pick(t: int, place: Place) -> Tensor:
+    def pick(t: int, place: Tensor) -> Tensor:
         nonlocal rank
-        choice = via[T - 1 - t][(*place, rank)]
-        rank = torch.where(t < p.lengths, choice % k, rank)
+        if k == 1:
+            return via[T - 1 - t].gather(1, place)
+        choice = via[T - 1 - t].gather(1, place * k + rank)
+        rank = choice % k
         return choice // k
 
-    return Found(walk(p, m, state, pick)[0], exists)
+    return Found(walk(p, m, state, pick), exists.T)
 
 
 def ranked(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest along the last axis, largest first, and where they stand, the first of equals first."""
+    """The k largest, largest first, and where they stand, the first of equals first.
+
+    Of values (..., n) the largest; or of the k of each, (..., n, k), those among all.
+    """
     if k == 1:
-        place = first_best(values)[..., None]
-        return values.gather(-1, place), place
-    found, order = values.sort(dim=-1, descending=True, stable=True)
-    return found[..., :k], order[..., :k]
+        found = values.max(-1)  # of equals it has the first
+        return found.values, found.indices
+    ordered = values.flatten(-2).sort(dim=-1, descending=True, stable=True)
+    return ordered.values[..., :k], ordered.indices[..., :k]
 
 
 def best(p: Parts, k: int) -> Found:
@@ -237,11 +272,12 @@ def draw(p: Parts, n: int, generator: torch.Generator | None) -> Found:
     """n outputs (n, B, T) with probability exp(score) / Z, and whether there is any (B,): P(y | s, h) inverted."""
     check(p)
     uniforms, p = p.uniforms(n, generator), p.map(wide)
-    m, scores = machine_of(p), levels(p)
-    beta = backward(p, scores, m)
+    m = machine_of(p)
+    beta, step = backward(p, levels(p), m)
+    batch = torch.arange(p.lengths.shape[0], device=p.lengths.device)[:, None]
 
-    def pick(t: int, place: Place) -> Tensor:
-        return drawn(arcs_at(scores[t], m, t, beta[t + 1], p.num_labels)[place], uniforms[:, :, t])
+    def pick(t: int, place: Tensor) -> Tensor:
+        return drawn(step(t, beta[t + 1]).flatten(1, 3)[batch, place], uniforms[:, :, t].T)
 
-    labels, _ = walk(p, m, p.lengths.new_zeros(uniforms.shape[:2]), pick)
-    return Found(labels, beta[0][:, 0, 0] > -math.inf)
+    labels = walk(p, m, p.lengths.new_zeros(uniforms.shape[1], n), pick)
+    return Found(labels, tensors.lifted(beta[0][:, 0, 0, 0]) > -math.inf)

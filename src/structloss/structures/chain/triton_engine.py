@@ -29,21 +29,6 @@ def covers(p: Parts) -> bool:
     return p.num_labels <= MOST_LABELS and p.lengths.shape[0] > 0
 
 
-def unaries(p: Parts) -> Tensor:
-    """What each label scores at each position, (B, T, K), starts, ends and pins with it; 0 beyond a length."""
-    K, like, within = p.num_labels, p.any_potential, p.within[:, :, None]
-    unary = like.new_zeros(len(p.lengths), p.num_positions, K) if p.unary is None else torch.where(within, p.unary, 0)
-    positions = torch.arange(p.num_positions, device=like.device)
-    if p.start is not None:
-        unary = torch.where(within & (positions == 0)[:, None], unary + p.start, unary)
-    if p.end is not None:
-        unary = torch.where((positions == p.lengths[:, None] - 1)[:, :, None], unary + p.end, unary)
-    if p.pinned is not None:
-        pinned, labels = p.pinned[:, :, None], torch.arange(K, device=like.device)
-        unary = torch.where((pinned < 0) | (pinned == labels) | ~within, unary, -torch.inf)
-    return unary
-
-
 def _tables(m: DeviceMachines, scale: float) -> list[Tensor]:
     """A machine as the operators take it."""
     weight, final = m.scaled(scale)
@@ -69,7 +54,7 @@ def log_partition(p: Parts) -> Tensor:
     """log Z, (B,)."""
     if not covers(p):
         return torch_engine.log_partition(p)
-    unary, (machine, states) = unaries(p), _machine(p)
+    unary, (machine, states) = p.unaries, _machine(p)
     found = chain_sum(
         unary, p.table, None, None, p.lengths, machine, p.order, states, _followed(unary, p.table)
     )  # fmt: skip
@@ -81,7 +66,7 @@ def marginals(p: Parts) -> Tensor:
     """The probability of each arc, (B, T, H, K)."""
     if not covers(p):
         return torch_engine.marginals(p)
-    unary, (machine, states) = unaries(p), _machine(p)
+    unary, (machine, states) = p.unaries, _machine(p)
     whole = (p.lengths, machine)
     kept = chain_sum(unary, p.table, None, None, *whole, p.order, states, True)[2:]
     ones = unary.new_ones(len(p.lengths), dtype=torch.float64)
@@ -97,7 +82,7 @@ def expectation(p: Parts, f: Parts) -> Tensor:
     if not covers(p):
         return torch_engine.expectation(p, f)
     p, f = alike(p, f)
-    unary, dunary, (machine, states) = unaries(p), unaries(f), _both(p, f)
+    unary, dunary, (machine, states) = p.unaries, f.unaries, _both(p, f)
     keep = _followed(unary, p.table, dunary, f.table)
     value, mean, *_ = chain_sum(unary, p.table, dunary, f.table, p.lengths, machine, p.order, states, keep)
     mean = torch.where(mean == -torch.inf, -torch.inf, mean)  # without a gradient
@@ -134,7 +119,7 @@ def best(p: Parts, k: int) -> Found:
     """The best output (1, B, T) and whether there is any; several are the torch engine's."""
     if k > 1 or not covers(p):
         return torch_engine.best(p, k)
-    unary, (machine, states) = unaries(p), _machine(p)
+    unary, (machine, states) = p.unaries, _machine(p)
     value, labels = chain_best(unary, p.table, p.lengths, machine, p.order, states)
     return Found(labels[None], (value > -torch.inf)[None])
 
