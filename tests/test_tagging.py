@@ -185,6 +185,8 @@ def test_what_is_read_is_written_back_alike(
     assert written(sentences, column) == text
     other = written(sentences, column, "L")
     assert [s.column(column) for s in read(folder, other, "b.txt")] == [["L"] * len(s.tokens) for s in sentences]
+    if column == 0:  # words alone: there is nothing to learn, which is refused
+        return
     examples = TASKS["tagging"].read(folder / ("a.gz" if zipped else "a.txt"))
     lines = [line for example in examples for line in TASKS["tagging"].write(example, example.y)]
     assert "\n".join(lines) + "\n" == text
