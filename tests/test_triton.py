@@ -67,7 +67,7 @@ def test_engine_info_of_the_triton_engine(monkeypatch: pytest.MonkeyPatch) -> No
         mine = {"log_partition", "marginals", "expectation", "argmax"}
         found = sl.engine_info(sl.Chain(torch.zeros(1, 3, 2)))
         assert found == {name: "triton" if name in mine else "torch" for name in OPERATIONS}
-        assert set(sl.engine_info(sl.Lattice([[[0, 1, 0]]], torch.zeros(1))).values()) == {"torch"}
+        assert sl.engine_info(sl.Lattice([[[0, 1, 0]]], torch.zeros(1))) == found
         assert set(sl.engine_info(sl.Chain(torch.zeros(1, 1, 9000))).values()) == {"torch"}  # too many labels
         assert sl.engine_info(sl.DependencyTree(torch.zeros(1, 3, 4)))["argmax"] == "native"
 

@@ -1,14 +1,14 @@
 """Small structures whose outputs can all be listed, with scores by their definition: what engines are checked with."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from structloss.losses import EditDistance
-from structloss.structures import CTC, Chain, Structure
+from structloss.structures import CTC, Chain, Lattice, Structure
 from structloss.structures.chain.linear import LinearChain
 
 LABELS = 3  # no power of two
@@ -16,6 +16,14 @@ LENGTHS = (4, 0, 1, 3)  # the last example has no output
 POSITIONS = 4
 REFERENCES = [[1, 2], [], [2, 1], [1]]
 CAP = 2
+# Arcs (source, target, label) of the lattices; one has a level of 17 states, more than a kernel takes at a time.
+ARCS: list[list[tuple[int, int, int]]] = [
+    [(0, 1, 1), (0, 1, 2), (1, 2, -1), (0, 2, 1), (1, 3, 2), (2, 3, 1)],
+    [],
+    [*((0, i, i % 3) for i in range(1, 18)), *((i, 18, (i + 1) % 3) for i in range(1, 18))],
+    [(0, 1, 1), (0, 1, 2), (1, 2, 1)],
+]
+FINAL: list[dict[int, float]] = [{1: -0.5, 3: 0.5}, {0: 0.25}, {18: 0.0, 4: 1.0}, {2: 0.0}]
 
 Potentials = Sequence[Tensor]
 
@@ -93,7 +101,7 @@ def _with_machine(case: Case) -> Case:
         return case.build(potentials, device).augment(EditDistance(cap=CAP), REFERENCES, 0.75)
 
     def score(potentials: Potentials, b: int, y: tuple[int, ...]) -> Tensor:
-        return case.score(potentials, b, y) + 0.75 * _capped(b, y)
+        return case.score(potentials, b, y) + 0.75 * (case.loss(b, y) if case.name == "lattice" else _capped(b, y))
 
     return case._replace(name=f"{case.name}, times a machine", build=build, score=score)
 
@@ -116,11 +124,36 @@ def _ctc(kind: str) -> Case:
     return Case(f"CTC, {kind}", shapes, build, _paths(), score, loss)
 
 
+def _lattice() -> Case:
+    begins = [sum(map(len, ARCS[:b])) for b in range(len(ARCS))]
+
+    def build(potentials: Potentials, device: str) -> Structure:
+        return Lattice(ARCS, potentials[0].to(device), FINAL, LABELS)
+
+    def paths(b: int, state: int = 0) -> Iterator[tuple[int, ...]]:
+        if state in FINAL[b]:
+            yield ()
+        for arc, (source, target, _) in enumerate(ARCS[b]):
+            if source == state:
+                yield from ((arc, *rest) for rest in paths(b, target))
+
+    def score(potentials: Potentials, b: int, path: tuple[int, ...]) -> Tensor:
+        end = ARCS[b][path[-1]][1] if path else 0
+        return potentials[0][[begins[b] + arc for arc in path]].sum() + FINAL[b][end]
+
+    def loss(b: int, path: tuple[int, ...]) -> float:
+        return _capped(b, [ARCS[b][arc][2] for arc in path if ARCS[b][arc][2] >= 0])
+
+    shapes = ((sum(map(len, ARCS)),),)
+    return Case("lattice", shapes, build, [list(paths(b)) for b in range(len(ARCS))], score, loss)
+
+
 def cases() -> list[Case]:
     """Everything that has kernels."""
     chains = [_chain(1, False), _chain(2, True), _chain(2, False), _chain(3, True), _chain(3, False)]
     machines = [_with_machine(c) for c in (chains[0], chains[1], chains[4])]
-    return [*chains, *machines, *(_ctc(kind) for kind in ("given a string", "times a machine", "plain"))]
+    lattices = [_lattice(), _with_machine(_lattice())]
+    return [*chains, *machines, *(_ctc(kind) for kind in ("given a string", "times a machine", "plain")), *lattices]
 
 
 def potentials_of(case: Case, dtype: torch.dtype, seed: int) -> list[Tensor]:
@@ -128,9 +161,11 @@ def potentials_of(case: Case, dtype: torch.dtype, seed: int) -> list[Tensor]:
     generator, found = torch.Generator().manual_seed(seed), []
     for i, shape in enumerate(case.shapes):
         x = torch.randn(shape, generator=generator, dtype=torch.float64)
-        if len(shape) > 1:
+        if len(shape) > 1 or i == 0:
             x[torch.rand(shape, generator=generator) < 0.08] = -torch.inf
-        if i == 0:
+        if len(shape) == 1 and i == 0:  # of the arcs of lattices
+            x[-len(ARCS[3]) :] = -torch.inf
+        elif i == 0:
             x[3, 1] = -torch.inf
             for b, length in enumerate(LENGTHS):
                 x[b, length:] = torch.nan if b % 2 else torch.inf

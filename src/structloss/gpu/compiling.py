@@ -16,8 +16,9 @@ import torch
 from structloss.gpu.cases import REFERENCES
 from structloss.kernels.triton.launching import Launch, options, recording
 from structloss.losses import EditDistance
-from structloss.structures import CTC, Chain
+from structloss.structures import CTC, Chain, Lattice
 from structloss.structures.chain import triton_ctc, triton_engine
+from structloss.structures.graph import triton_engine as triton_graph
 
 TARGETS: dict[str, tuple[str, int | str, int]] = {
     "sm_75": ("cuda", 75, 32), "sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "gfx942": ("hip", "gfx942", 64)
@@ -91,6 +92,12 @@ def launches() -> list[tuple[str, Launch]]:
         triton_ctc.likelihood(x, lengths, references, 0).sum().backward()
         triton_ctc.log_partition(x, lengths, machines, 1.0, 0).sum().backward()
         note("CTC", listed)
+        arcs = [[(0, 1, 1), (0, 1, 2), (1, 2, 1)]] * 2
+        lattice = Lattice(arcs, torch.zeros(6, requires_grad=True), num_labels=LABELS).augment(loss, strings)._parts
+        triton_graph.log_partition(lattice).sum().backward()
+        triton_graph.expectation(lattice, lattice).sum().backward()
+        triton_graph.best(lattice, 1)
+        note("lattice, machine", listed)
     return list(found.values())
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from structloss.structures.base import NativeEngine
 from structloss.structures.checks import check_shape
-from structloss.structures.engine import is_native
+from structloss.structures.engine import engine_of
 from structloss.structures.graph import native_engine, torch_engine
 from structloss.structures.graph.build import as_scores
 from structloss.structures.graph.packing import Packing, Weighted
@@ -32,7 +32,18 @@ class Arced(Scored, Computed):
 
     @property
     def _engine(self) -> NativeEngine[Weighted[Packing]]:
-        return native_engine if is_native(self.device) else torch_engine
+        name = engine_of(self.device)
+        if name == "triton":
+            from structloss.structures.graph import triton_engine
+
+            return triton_engine
+        return native_engine if name == "native" else torch_engine
+
+    @property
+    def _on_triton(self) -> frozenset[str]:  # type: ignore[override]
+        from structloss.structures.graph import triton_engine
+
+        return triton_engine.OPERATIONS if triton_engine.covers(self._parts.packing) else frozenset()
 
     @property
     def scores(self) -> Tensor:
