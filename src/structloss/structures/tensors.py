@@ -30,9 +30,22 @@ def lifted(x: Tensor) -> Tensor:
     return torch.where(x > lowest(x) / 2, x, -math.inf)
 
 
+def log_total(x: Tensor, dim: int) -> Tensor:
+    """`logsumexp` of numbers that are all finite, in few operations.
+
+    torch's own has the derivative exp(x - value), where the value rounds away what the largest number leaves.
+    """
+    top = x.detach().amax(dim, keepdim=True)
+    return (x - top).exp().sum(dim).log() + top.squeeze(dim)
+
+
 def logsumexp(x: Tensor, dim: int) -> Tensor:
     """log of the sum of exp; -inf, with zero gradient, where everything is -inf (torch's own gives NaN there)."""
-    return lifted(torch.logsumexp(x.clamp(min=lowest(x)), dim))
+    top = x.detach().amax(dim, keepdim=True)
+    top = torch.where(torch.isfinite(top), top, 0)
+    total = (x - top).exp().sum(dim)
+    positive = total > 0
+    return torch.where(positive, torch.where(positive, total, 1).log() + top.squeeze(dim), -math.inf)
 
 
 def times(x: Tensor, factor: float) -> Tensor:

@@ -33,8 +33,9 @@ def certified(
 ) -> Certified:
     """E[loss of what is written] (B,), its bounds, and how many entries were kept a position."""
     torch_engine.check(p)
-    scores = [level.flatten(1) for level in torch_engine.levels(p.map(Tensor.double))]
-    rows = torch.cat([p.any_potential.new_zeros(len(p.lengths), 0, dtype=torch.float64), *scores], 1)
+    scores, H, K = torch_engine.levels(p.map(Tensor.double)), p.num_histories, p.num_labels
+    there = [scores[:, t, : min(H, K**t)].flatten(1) for t in range(p.num_positions)]
+    rows = torch.cat([scores.new_zeros(len(p.lengths), 0), *there], 1)
     strings = p.writer.strings if isinstance(p.writer, Emits) else tuple((k,) for k in range(p.num_labels))
     graph = _paths(tuple(p.lengths.tolist()), p.num_positions, p.order, strings)
     own = rows.new_zeros(len(graph.topology.owner)).index_copy(0, graph.place, rows[graph.there])

@@ -7,8 +7,8 @@ r * K + y: only a is forgotten.
 
 What is made once stands before the loops, and a level is few operations: beyond a length every history has one label,
 0, which scores 0 and stays in the machine's state, so that no level asks which examples it has; and sums have a very
-large negative number for -inf, whose derivatives torch's logsumexp would make NaN. Nothing waits for the device: on
-any but the CPU, NaN and +inf are not looked for, and make the value of their example NaN or +inf.
+large negative number for -inf, so that they have derivatives without a case for where all is -inf. Nothing waits for
+the device: on any but the CPU, NaN and +inf are not looked for, and make the value of their example NaN or +inf.
 """
 
 import math
@@ -127,7 +127,7 @@ def backward(p: Parts, scores: Tensor, m: Machine) -> tuple[list[Tensor], Callab
     step, A = ahead(p, scores.clamp(min=low), m), p.num_labels if p.order > 1 else 1
     result = [m.final[:, :, None, None].expand(*m.final.shape, A, p.num_histories // A)]
     for t in range(T - 1, -1, -1):
-        result.append(torch.logsumexp(step(t, result[-1]), -1))
+        result.append(tensors.log_total(step(t, result[-1]), -1))
     return result[::-1], step
 
 
@@ -231,7 +231,7 @@ def argmax(p: Parts, arrays: Machines | None = None, k: int = 1) -> Found:
     for t in range(T - 1, -1, -1):
         best, order = ranked(step(t, best), k)
         via.append(order.flatten(1))
-    ways = best[:, :, 0, 0].reshape(best.shape[0], -1)  # (B, S * k)
+    ways = best[:, :, 0, 0].reshape(best.shape[0], best.shape[1] * k)
     starts = 1 if arrays is None else max(1, int(arrays.sizes[:, 0].max(initial=1)))
     number = torch.arange(starts * k, device=p.lengths.device)
     exists = ways[:, : starts * k] > -math.inf
