@@ -62,11 +62,9 @@ def lines(rows: Sequence[str], draw: Draw) -> str:
 
 
 def columns(draw: Draw) -> str:
-    """Tagged sentences between spaces, tabs or both; or in one column."""
-    width, gap = draw.randint(1, 4), draw.choice((" ", "\t", "  "))
-    rows = (
-        ["-DOCSTART- " + gap.join(["O"] * (width - 1)), ""] if draw.random() < 0.2 and width > 1 and gap == " " else []
-    )
+    """Tagged sentences between spaces, tabs or both."""
+    width, gap = draw.randint(2, 4), draw.choice((" ", "\t", "  "))
+    rows = ["-DOCSTART- " + gap.join(["O"] * (width - 1)), ""] if draw.random() < 0.2 and gap == " " else []
     for _ in range(draw.randint(1, 4)):
         rows += ["# id = 3"] * draw.randint(0, 1)
         rows += [

@@ -182,7 +182,7 @@ class Chain(LinearChain):
             >>> chain = sl.Chain((9 * torch.eye(3)[[1, 0, 2, 2]])[None])
             >>> found = chain.certified(sl.EditDistance(window=3), [[1, 0, 2, 1]], tolerance=1e-3)
             >>> found.value, bool(found.error_bound <= 1e-3)
-            (tensor([1.0004]), True)
+            (tensor([1.0002]), True)
         """
         p = self._parts
         loss = sparse.check(loss, tolerance, self._native, p.machine is None, "chain")
