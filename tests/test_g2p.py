@@ -335,8 +335,8 @@ def test_letters_that_training_lacks_are_read_and_phones_count_as_wrong(caplog: 
     [
         ({"model": "gru"}, "wanted bilstm or transformer"),
         ({"order": 9}, "order: got 9"),
-        ({"width": 0}, "width: got 0"),
-        ({"networks": 0}, "networks: got 0"),
+        ({"width": 4}, "width: got 4"),
+        ({"networks": 65}, "networks: got 65"),
         ({"spelling": "syllables"}, "spelling: got 'syllables', but wanted auto, whole or parts"),
     ],
 )
@@ -345,6 +345,15 @@ def test_settings_are_checked(changed: dict[str, object], sentence: str) -> None
         G2P.build(G2P.configure(made(20, 0), {**G2P.settings, **changed}))
     with pytest.raises(ValueError, match="wanted a multiple of 4"):
         G2P.build(G2P.configure(made(20, 0), {**G2P.settings, "model": "transformer", "width": 9}))
+
+
+@pytest.mark.parametrize(("count", "networks", "width"), [(3999, 4, 64), (4000, 1, 128)])
+def test_many_words_have_one_network_of_twice_the_width(count: int, networks: int, width: int) -> None:
+    examples = [Example(("a",), ("A",), "a", f"line {i}") for i in range(count)]
+    config = G2P.configure(examples, G2P.settings)
+    assert (config["networks"], config["width"]) == (networks, width)
+    config = G2P.configure(examples, {**G2P.settings, "networks": 2, "width": 32})
+    assert (config["networks"], config["width"]) == (2, 32)
 
 
 def test_metrics() -> None:

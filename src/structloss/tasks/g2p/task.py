@@ -22,7 +22,7 @@ _UNKNOWN, _EDGE, _FIRST_LETTER = 0, 1, 2
 LONGEST_WORD = 256  # letters; the transformer numbers their places
 PARTS = 4  # of a letter, at most
 _NEVER = -5.0  # a letter's score for a string that it was not seen to write
-_WORDS = 8000  # that the learning rate is for
+_WORDS = 8000  # that the learning rate is for; half of them and more are many
 _BATCH, _STEPS = 32, 1500  # words a step, and the steps that a model wants at least
 _EPOCHS = (30, 200)
 _RANGES = {
@@ -99,9 +99,9 @@ class G2P(FileTask):
     loss = "edit:cap=3"
     settings: ClassVar[dict[str, Any]] = {
         "model": "bilstm",
-        "networks": 4,
+        "networks": 0,
         "order": 1,
-        "width": 64,
+        "width": 0,
         "layers": 2,
         "dropout": 0.3,
         "spelling": "auto",
@@ -122,6 +122,8 @@ class G2P(FileTask):
         for example in examples:
             if not example.y:
                 raise DataError(f"{example.where}: got a word without phones, but wanted some to train on")
+        networks, width = (4, 64) if len(examples) < _WORDS / 2 else (1, 128)  # few words want several that agree
+        settings = {**settings, "networks": settings["networks"] or networks, "width": settings["width"] or width}
         _check(settings)
         read = [(example.x, example.y) for example in examples]
         spelling, longest = choose(read, settings["spelling"], settings["longest"])
